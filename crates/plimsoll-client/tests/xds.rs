@@ -310,7 +310,9 @@ async fn wait_for_lrs(server: &Management) {
 async fn agree(server: &Management, cluster: &str, expected: Reported) {
     let reported = wait_for("everything was reported", async || {
         let reported = server.reported(cluster);
-        (reported.issued >= expected.issued).then_some(reported)
+        let ended = |counts: Reported| counts.succeeded + counts.failed + counts.dropped;
+        let complete = reported.issued >= expected.issued && ended(reported) >= ended(expected);
+        complete.then_some(reported)
     })
     .await;
     assert_eq!(reported, expected, "{cluster}");

@@ -162,6 +162,7 @@ async fn refused_listeners_are_nacked_by_name_and_the_old_ones_stay() {
             listener("bad", bad, "r"),
         ]));
         let proxy = Proxy::start(&config(server.address, variant)).await;
+        answered_by(bad, "one").await;
         let load = Load::start(bad, 2);
         let moved = free_address();
         server.set(&with(&[
@@ -205,6 +206,7 @@ async fn listeners_wait_for_their_routes() {
         assert!(TcpStream::connect(address).await.is_err());
         server.set(&with(&[listener("l", address, "r1"), routes("r1", "c1")]));
         answered_by(address, "one").await;
+        answered_by(address, "one").await;
         let load = Load::start(address, 4);
         load.wait_for(20).await;
         // The new version refers to routes that come later: the old one serves until then.
@@ -240,6 +242,7 @@ async fn listeners_survive_the_server_and_its_restart() {
         };
         let mut server = Management::start(&resources(address));
         let proxy = Proxy::start_with(&config(server.address, variant), 2, TIMEOUT).await;
+        answered_by(address, "one").await;
         let load = Load::start(address, 4);
         load.wait_for(20).await;
         server.kill();

@@ -178,7 +178,8 @@ async fn a_client_that_does_not_read_its_response_is_cut_off() {
     let backend = backend().await;
     let proxy = start("stream_idle_timeout: 0.3s", &backend).await;
     let mut raw = Raw::connect(proxy.address()).await;
-    raw.send("GET /big HTTP/1.1\r\nhost: h\r\n\r\n").await;
+    raw.send("GET /big HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n")
+        .await;
     eventually("the response is sent", || async { backend.count() == 1 }).await;
     upstream_is_free(&proxy, &backend).await;
     let text = raw.rest().await;

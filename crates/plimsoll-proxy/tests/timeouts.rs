@@ -106,9 +106,9 @@ async fn blocked_stream_is_reset(proxy: &Proxy, path: &str) {
     let mut sender = http2(proxy, 0).await.ready().await.unwrap();
     // On a busy machine the limit may pass before the response begins: then it is a local reply.
     let mut body = loop {
-        let (response, _) = sender.send_request(get(path), true).unwrap();
-        let response = tokio::time::timeout(TIMEOUT, response).await.unwrap();
-        let response = response.unwrap();
+        let (future, _) = sender.send_request(get(path), true).unwrap();
+        let begun = tokio::time::timeout(TIMEOUT, future).await.unwrap();
+        let response = begun.unwrap();
         if response.status() == 200 {
             break response.into_body();
         }

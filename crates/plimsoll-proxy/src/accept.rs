@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior};
 
-use crate::connection::{Connection, DrainLevel};
+use crate::connection::{Connection, DRAIN_GRACE, DrainLevel};
 use crate::listener::{self, Listener};
 use crate::log_lines;
 use crate::stats::HttpStats;
@@ -40,8 +40,32 @@ pub(crate) enum Command {
     },
     /// Stops accepting for a listener and drains its connections.
     Unlisten(Arc<Listener>),
-    /// Stops accepting on all listeners, drains for at most this time, then exits.
-    Drain(Duration),
+    /// Stops accepting on all listeners, drains, then exits.
+    Drain(Drain),
+}
+
+/// Time that connections get at the end of a process.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Drain {
+    /// Connections that are open after this time are cut off.
+    pub(crate) limit: Duration,
+    /// Connections without requests are closed after this time. Their clients may be about to send
+    /// one, which would be lost.
+    pub(crate) idle_grace: Duration,
+}
+
+impl Drain {
+    /// Ends the process as soon as its requests have ended.
+    pub(crate) const fn for_shutdown(limit: Duration) -> Self {
+        let idle_grace = DRAIN_GRACE;
+        Self { limit, idle_grace }
+    }
+
+    /// Leaves connections to their clients as long as possible: a successor serves new ones.
+    pub(crate) fn for_successor(limit: Duration) -> Self {
+        let idle_grace = limit / 2;
+        Self { limit, idle_grace }
+    }
 }
 
 pub(crate) struct WorkerThread {
@@ -90,12 +114,12 @@ impl Acceptor {
         let mut accepting: Vec<AcceptTask> = Vec::new();
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let limit = loop {
+        let drain = loop {
             tokio::select! {
                 _ = ticks.tick() => self.tick(),
                 command = commands.recv() => match command {
-                    None => break Duration::ZERO,
-                    Some(Command::Drain(limit)) => break limit,
+                    None => break Drain::default(),
+                    Some(Command::Drain(drain)) => break drain,
                     Some(command) => self.change_listeners(&mut accepting, command).await,
                 },
             }
@@ -103,8 +127,8 @@ impl Acceptor {
         for stopped in accepting {
             stopped.stop().await;
         }
-        self.start_drain(|_| true);
-        let deadline = Instant::now() + limit;
+        self.start_drain(drain.idle_grace, |_| true);
+        let deadline = Instant::now() + drain.limit;
         while self.open_connections() > 0 && Instant::now() < deadline {
             ticks.tick().await;
             self.tick();
@@ -126,26 +150,25 @@ impl Acceptor {
                 }
             }
             Command::Replace { old, new } => {
-                if let Some(task) = accepting.iter().find(|task| task.serves(&old)) {
-                    task.listener.store(new);
+                for task in accepting.iter().filter(|task| task.serves(&old)) {
+                    task.listener.store(Arc::clone(&new));
                 }
-                self.start_drain(|one| Arc::ptr_eq(&one.listener, &old));
+                self.start_drain(DRAIN_GRACE, |one| Arc::ptr_eq(&one.listener, &old));
             }
             Command::Unlisten(listener) => {
-                let found = accepting.iter().position(|task| task.serves(&listener));
-                if let Some(index) = found {
-                    accepting.swap_remove(index).stop().await;
+                for stopped in accepting.extract_if(.., |task| task.serves(&listener)) {
+                    stopped.stop().await;
                 }
-                self.start_drain(|one| Arc::ptr_eq(&one.listener, &listener));
+                self.start_drain(DRAIN_GRACE, |one| Arc::ptr_eq(&one.listener, &listener));
             }
             Command::Drain(_) => {}
         }
     }
 
-    fn start_drain(&self, which: impl Fn(&Connection) -> bool) {
+    fn start_drain(&self, grace: Duration, which: impl Fn(&Connection) -> bool) {
         self.for_each_connection(|connection| {
             if which(connection) {
-                connection.start_drain();
+                connection.start_drain(grace);
             }
         });
     }
@@ -289,7 +312,7 @@ async fn accept(
     // Accept the rest: closing the socket would reset connections in the accept queue.
     let admit_last = |stream, peer| {
         if let Some(connection) = acceptor.admit(stream, peer, &listener.load_full(), &stats) {
-            connection.start_drain();
+            connection.start_drain(DRAIN_GRACE);
         }
     };
     while let Ok(Ok((stream, peer))) =

@@ -47,6 +47,8 @@ pub(crate) struct Connection {
     drain_level: AtomicU8,
     /// Tick at which `start_drain` was called.
     drain_started: AtomicU32,
+    /// Ticks that the connection stays open without a request after that.
+    drain_grace: AtomicU32,
     /// Tick at which the level became [`DrainLevel::Drain`].
     drained_at: AtomicU32,
     /// Tick since which the socket accepts no more bytes; 0 if it does.
@@ -70,8 +72,8 @@ const IDLE: u8 = 0;
 const HEADER: u8 = 1;
 const BUSY: u8 = 2;
 
-/// Ticks that an idle connection stays open after the start of a drain.
-const DRAIN_GRACE: u32 = 10;
+/// Time that an idle connection stays open after the start of a drain.
+pub(crate) const DRAIN_GRACE: Duration = Duration::from_secs(1);
 /// Ticks after which a drained connection without requests is closed: a client that does not read
 /// the rest of its responses, or does not answer GOAWAY, must not keep it open.
 const DRAIN_TIMEOUT: u32 = 300;
@@ -82,7 +84,7 @@ const PROBE_INTERVAL: u32 = 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 pub(crate) enum DrainLevel {
     Serve = 0,
-    /// Announce the close with the next response; without a request, drain after [`DRAIN_GRACE`].
+    /// Announce the close with the next response; without a request, drain after a grace period.
     /// Closing an idle connection at once would race with the client's next request.
     Announce = 1,
     /// Finish active requests, then close the connection.
@@ -129,6 +131,7 @@ impl Connection {
             last_activity: now.into(),
             drain_level: AtomicU8::new(DrainLevel::Serve as u8),
             drain_started: now.into(),
+            drain_grace: 0.into(),
             drained_at: now.into(),
             write_blocked_at: 0.into(),
             has_read_ahead: false.into(),
@@ -249,7 +252,7 @@ impl Connection {
             if now
                 .wrapping_sub(phase_started)
                 .min(now.wrapping_sub(drain_started))
-                > DRAIN_GRACE
+                > self.drain_grace.load(Ordering::Relaxed)
             {
                 self.raise(DrainLevel::Drain);
             }
@@ -310,8 +313,10 @@ impl Connection {
         }
     }
 
-    pub(crate) fn start_drain(&self) {
+    /// Closes the connection with its next response, or when it has been idle for `grace`.
+    pub(crate) fn start_drain(&self, grace: Duration) {
         self.stats.downstream_cx_drain_close.increment();
+        self.drain_grace.store(to_ticks(grace), Ordering::Relaxed);
         self.drain_started
             .store(self.worker.now(), Ordering::Relaxed);
         self.raise(DrainLevel::Announce);

@@ -44,7 +44,8 @@ pub(crate) async fn handle(
 ) -> Result<Response<ProxyBody>, Infallible> {
     let last = connection.announces_close();
     let mut response = respond(connection, stream, request).await;
-    if last {
+    // A tunnel has no further response: its `connection: upgrade` must stay.
+    if last && response.status() != StatusCode::SWITCHING_PROTOCOLS {
         response
             .headers_mut()
             .insert(CONNECTION, HeaderValue::from_static("close"));

@@ -7,13 +7,12 @@
 
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::sync::Arc;
-use std::time::Duration;
 
 use plimsoll_core::log_line;
 use plimsoll_serve::{Files, error_chain};
 use tokio::time::Instant;
 
-use crate::accept::{self, Command, WorkerThread};
+use crate::accept::{self, Command, Drain, WorkerThread};
 use crate::config::{ListenerConfig, RouteSource};
 use crate::initialization::INITIAL_FETCH_TIMEOUT;
 use crate::listener::{Listener, ListenerError, ListenerRuntime};
@@ -27,6 +26,11 @@ pub(crate) struct ListenerManager {
     threads: Vec<WorkerThread>,
     /// Listening sockets that the service manager has passed to this process.
     inherited: Arc<[StdListener]>,
+    /// Listening sockets of the previous process, until startup has used them.
+    handed_over: Vec<StdListener>,
+    /// Second handles of the sockets of active listeners, for the next process. Dropped before the
+    /// workers close theirs, which must be the last.
+    open: Vec<(Arc<Listener>, Vec<StdListener>)>,
     warming: Vec<WarmingListener>,
     /// Certificates and keys of listeners from LDS. Those of the file are watched with the file.
     files: Files,
@@ -76,11 +80,14 @@ impl ListenerManager {
         state: Arc<State>,
         threads: Vec<WorkerThread>,
         inherited: Arc<[StdListener]>,
+        handed_over: Vec<StdListener>,
     ) -> Self {
         Self {
             state,
             threads,
             inherited,
+            handed_over,
+            open: Vec::new(),
             warming: Vec::new(),
             files: Files::default(),
         }
@@ -136,8 +143,13 @@ impl ListenerManager {
 
     fn bind(&self, address: SocketAddr) -> Result<Vec<StdListener>, RunError> {
         let failed = |error| RunError::Bind(address, error);
-        if let Some(socket) = plimsoll_serve::find_socket(&self.inherited, address) {
-            let clones = (0..self.state.workers).map(|_| socket.try_clone());
+        let existing = [&self.handed_over, &self.inherited[..]]
+            .map(|sockets| plimsoll_serve::find_sockets(sockets, address).collect::<Vec<_>>());
+        if let Some(existing) = existing.iter().find(|found| !found.is_empty()) {
+            // Each of them must be served, and each worker needs one.
+            let count = existing.len().max(self.state.workers);
+            let shared = existing.iter().cycle().take(count);
+            let clones = shared.map(|socket| socket.try_clone());
             return clones.collect::<Result<_, _>>().map_err(failed);
         }
         let first = accept::bind(address).map_err(failed)?;
@@ -214,7 +226,7 @@ impl ListenerManager {
 
     /// Starts a listener, or changes the active one that has its sockets. Returns the listener of
     /// the same name that it replaces at another address.
-    fn activate_one(&self, prepared: PreparedListener) -> Option<RunningListener> {
+    fn activate_one(&mut self, prepared: PreparedListener) -> Option<RunningListener> {
         let config = Arc::clone(&prepared.runtime.config);
         let sockets = match prepared.sockets {
             // Removed while this listener was warmed.
@@ -236,19 +248,17 @@ impl ListenerManager {
                         new: Arc::clone(&listener),
                     });
                     self.state.remove_listener(&current);
+                    for (owner, _) in &mut self.open {
+                        if Arc::ptr_eq(owner, &current) {
+                            *owner = Arc::clone(&listener);
+                        }
+                    }
                     listener
                 }
             }
             Sockets::New(sockets) => {
                 let listener = Arc::new(Listener::new(prepared.runtime));
-                for (thread, socket) in self.threads.iter().zip(sockets) {
-                    match accept::listen(&socket) {
-                        Ok(()) => thread.send(Command::Listen(Arc::clone(&listener), socket)),
-                        Err(error) => {
-                            log_line!(log_lines::BIND_FAILED, name = config.name, %error);
-                        }
-                    }
-                }
+                self.listen(&listener, sockets);
                 listener
             }
         };
@@ -261,6 +271,35 @@ impl ListenerManager {
         });
         self.state.advance_route_epoch();
         replaced
+    }
+
+    /// Lets workers accept connections, each socket on one of them.
+    fn listen(&mut self, listener: &Arc<Listener>, sockets: Vec<StdListener>) {
+        let mut handles = Vec::new();
+        for (socket, thread) in sockets.into_iter().zip(self.threads.iter().cycle()) {
+            match accept::listen(&socket) {
+                Ok(()) => {
+                    handles.extend(socket.try_clone().ok());
+                    thread.send(Command::Listen(Arc::clone(listener), socket));
+                }
+                Err(error) => {
+                    let name = &listener.runtime().config.name;
+                    log_line!(log_lines::BIND_FAILED, name, %error);
+                }
+            }
+        }
+        self.open.push((Arc::clone(listener), handles));
+    }
+
+    /// Returns the sockets of all active listeners, for the process that replaces this one.
+    pub(crate) fn sockets(&self) -> Vec<StdListener> {
+        let handles = self.open.iter().flat_map(|(_, handles)| handles);
+        handles.filter_map(|one| one.try_clone().ok()).collect()
+    }
+
+    /// Closes sockets of the previous process that no listener uses.
+    pub(crate) fn forget_handed_over(&mut self) {
+        self.handed_over.clear();
     }
 
     /// Replaces the listeners of the management server. A listener that cannot be used leaves its
@@ -327,7 +366,9 @@ impl ListenerManager {
         self.files.changed()
     }
 
-    fn unlisten(&self, removed: &RunningListener) {
+    fn unlisten(&mut self, removed: &RunningListener) {
+        self.open
+            .retain(|(listener, _)| !Arc::ptr_eq(listener, &removed.listener));
         self.send(|| Command::Unlisten(Arc::clone(&removed.listener)));
     }
 
@@ -337,9 +378,10 @@ impl ListenerManager {
         }
     }
 
-    /// Waits at most `limit` for active requests, then joins the worker threads.
-    pub(crate) async fn drain(mut self, limit: Duration) {
-        self.send(|| Command::Drain(limit));
+    /// Drains the connections, then joins the worker threads.
+    pub(crate) async fn drain(mut self, drain: Drain) {
+        self.open.clear();
+        self.send(|| Command::Drain(drain));
         let threads: Vec<_> = self
             .threads
             .iter_mut()

@@ -61,6 +61,22 @@ plimsoll_core::log_lines! {
     /// one, stays in use.
     LISTENER_NOT_UPDATED = Error, "cannot use a listener of the management server",
         "Correct the listener on the management server as `error` says.";
+    /// With `--restart-epoch`: this process has the listening sockets of the previous one.
+    SOCKETS_RECEIVED = Info, "got the listening sockets of the previous process", "";
+    /// With `--restart-epoch`: no process with this admin address hands over its sockets, so this
+    /// one opens its own. Connections are refused or reset if another process has the addresses.
+    NO_PREDECESSOR = Warn, "no previous process hands over its sockets",
+        "Check that the previous process runs as the same user, with the same `admin` address.";
+    /// The next process has asked for the listening sockets. Both accept connections until it is
+    /// ready.
+    SOCKETS_SENT = Info, "handed the listening sockets to the next process", "";
+    /// The next process has asked for the listening sockets and did not get them.
+    SOCKETS_NOT_SENT = Warn, "cannot hand the listening sockets to the next process",
+        "Start the next process again.";
+    /// Another process has the same admin address, so the next process cannot get the sockets of
+    /// this one. Traffic is not affected.
+    HANDOVER_UNAVAILABLE = Info, "cannot hand over sockets at a restart",
+        "Start with `--restart-epoch 1` if this process replaces one that is running.";
     /// The previous process could not be told to drain (`--restart-epoch`).
     TAKEOVER_FAILED = Warn, "cannot tell the previous process to drain",
         "Send SIGTERM to the previous process if it is still running.";

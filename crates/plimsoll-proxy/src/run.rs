@@ -26,11 +26,12 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use crate::accept::WorkerThread;
+use crate::accept::{Drain, WorkerThread};
 use crate::admin::{self, Admin};
 use crate::clusters::{StaticClusters, subscriptions};
 use crate::config::{ListenerConfig, ProxyConfig, RouteSource};
 use crate::context::Context;
+use crate::handover::{Handover, HandoverRequest, Predecessor};
 use crate::initialization::{INITIAL_FETCH_TIMEOUT, POLL_INTERVAL, awaited};
 use crate::lds::{self, DynamicListener};
 use crate::listener::ListenerRuntime;
@@ -39,7 +40,6 @@ use crate::log_lines;
 use crate::router::RouteTable;
 use crate::source::{self, FileError, Loaded, Overrides};
 use crate::state::{Origin, State};
-use crate::takeover;
 use crate::worker::Worker;
 
 /// Reasons why a proxy cannot start.
@@ -59,8 +59,8 @@ pub struct Options {
     pub logging: Option<SetLogging>,
     /// Listening sockets that the service manager has passed to the process (socket activation).
     pub sockets: Arc<[StdListener]>,
-    /// Number of restarts before this process. If it is not 0, the process at the admin address is
-    /// told to drain once this one accepts connections.
+    /// Number of restarts before this process. If it is not 0, the process with the same admin
+    /// address hands over its sockets, and drains once this one accepts connections.
     pub restart_epoch: u32,
     /// Limit of the time that startup waits for resources of the management server.
     pub initial_fetch_timeout: Duration,
@@ -158,6 +158,10 @@ pub struct Proxy {
     /// Listeners of the file until startup has what requests need.
     prepared: Vec<PreparedListener>,
     admin: Option<TcpListener>,
+    /// The process that this one replaces, until this one accepts connections.
+    predecessor: Option<Predecessor>,
+    /// Where the next process asks for the sockets.
+    handover: Option<Handover>,
 }
 
 impl Proxy {
@@ -177,22 +181,29 @@ impl Proxy {
         let state = Arc::new(State::new(client.clone(), workers, loaded, epoch));
         let threads = start_workers(&state)?;
         let sockets = Arc::clone(&options.sockets);
+        let (predecessor, handed_over) = match state.loaded().config.admin {
+            Some(admin) if epoch > 0 => predecessor(admin).await,
+            _ => (None, Vec::new()),
+        };
         let mut proxy = Self {
             options,
             source,
             initial_config: Arc::clone(&state.loaded().config),
             updates: client.routes_changed(),
             clusters: StaticClusters::new(client),
-            listeners: ListenerManager::new(Arc::clone(&state), threads, sockets),
+            listeners: ListenerManager::new(Arc::clone(&state), threads, sockets, handed_over),
             dynamic: Vec::new(),
             subscribed: Subscriptions::default(),
             prepared: Vec::new(),
             admin: None,
+            predecessor,
+            handover: None,
             state,
         };
         let config = proxy.config();
         proxy.prepared = proxy.listeners.prepare(&config.listeners, Origin::File)?;
-        if epoch == 0 {
+        // While a predecessor runs, it has the admin address.
+        if proxy.predecessor.is_none() {
             proxy.bind_admin()?;
         }
         proxy.update_clusters().await;
@@ -205,8 +216,20 @@ impl Proxy {
     fn bind_admin(&mut self) -> Result<(), RunError> {
         if let Some(address) = self.config().admin {
             self.admin = Some(plimsoll_serve::bind_shared(address, &self.options.sockets)?);
+            // The port is known; nobody can ask for an unknown one.
+            if address.port() != 0 {
+                self.bind_handover(address);
+            }
         }
         Ok(())
+    }
+
+    /// Fails if another process shares the admin address: that one hands over its sockets.
+    fn bind_handover(&mut self, admin: SocketAddr) {
+        match Handover::bind(admin) {
+            Ok(handover) => self.handover = Some(handover),
+            Err(error) => log_line!(log_lines::HANDOVER_UNAVAILABLE, %error),
+        }
     }
 
     /// Returns the addresses of the listeners in the file and of the admin interface.
@@ -243,21 +266,37 @@ impl Proxy {
         let router = admin::router().into_router(pages, admin);
         let mut admin = self.serve_admin(&router);
         self.initialize().await;
-        if self.options.restart_epoch > 0 {
-            self.take_over().await;
+        if let Some(predecessor) = self.predecessor.take() {
+            self.take_over(predecessor).await;
             admin = self.serve_admin(&router);
         }
-        loop {
+        let drain = loop {
             let updated = OptionFuture::from(self.updates.as_mut().map(watch::Receiver::changed));
+            let asked = OptionFuture::from(self.handover.as_mut().map(Handover::next));
             let edited = tokio::select! {
-                () = self.state.stopping.cancelled() => break,
+                () = self.state.stopping.cancelled() => {
+                    break Drain::for_shutdown(self.options.drain_time);
+                }
+                Some(asked) = asked => match asked {
+                    HandoverRequest::Drain => {
+                        self.state.stopping.cancel();
+                        break Drain::for_successor(self.options.drain_time);
+                    }
+                    HandoverRequest::Sockets => {
+                        self.send_sockets().await;
+                        continue;
+                    }
+                },
                 Some(()) = reload.recv() => Some(self.source.load()),
                 Some(Ok(())) = updated => None,
                 edited = self.source.poll() => edited,
             };
             self.update(edited).await;
+        };
+        if let Some(handover) = self.handover.take() {
+            handover.finish().await;
         }
-        self.listeners.drain(self.options.drain_time).await;
+        self.listeners.drain(drain).await;
         if let Some(admin) = admin {
             admin.abort();
         }
@@ -273,17 +312,26 @@ impl Proxy {
         )))
     }
 
-    /// Tells the process that has the admin address to drain, then opens the address.
-    async fn take_over(&mut self) {
-        let Some(address) = self.config().admin else {
-            return;
-        };
-        if let Err(error) = takeover::drain_previous(address).await {
-            log_line!(log_lines::TAKEOVER_FAILED, %address, %error);
+    /// Lets the previous process drain, then opens the admin address.
+    async fn take_over(&mut self, predecessor: Predecessor) {
+        if let Err(error) = predecessor.drain().await {
+            log_line!(log_lines::TAKEOVER_FAILED, %error);
         }
         if let Err(error) = self.bind_admin() {
             let error = error_chain(&error);
-            log_line!(log_lines::ADMIN_BIND_FAILED, %address, %error);
+            log_line!(log_lines::ADMIN_BIND_FAILED, %error);
+        }
+    }
+
+    /// Hands the listening sockets to the next process, which shares them with this one until it
+    /// accepts connections.
+    async fn send_sockets(&mut self) {
+        let sockets = self.listeners.sockets();
+        if let Some(handover) = &mut self.handover {
+            match handover.send(&sockets).await {
+                Ok(()) => log_line!(log_lines::SOCKETS_SENT, sockets = sockets.len()),
+                Err(error) => log_line!(log_lines::SOCKETS_NOT_SENT, %error),
+            }
         }
     }
 
@@ -318,6 +366,7 @@ impl Proxy {
         let prepared = std::mem::take(&mut self.prepared);
         self.listeners.activate(prepared, Origin::File, true);
         self.update_dynamic_listeners(true);
+        self.listeners.forget_handed_over();
         self.state.set_live();
     }
 
@@ -421,6 +470,20 @@ impl Proxy {
     }
 }
 
+/// Gets the sockets of the process that this one replaces. Without it, this one opens its own.
+async fn predecessor(admin: SocketAddr) -> (Option<Predecessor>, Vec<StdListener>) {
+    match Predecessor::connect(admin).await {
+        Ok((predecessor, sockets)) => {
+            log_line!(log_lines::SOCKETS_RECEIVED, sockets = sockets.len());
+            (Some(predecessor), sockets)
+        }
+        Err(error) => {
+            log_line!(log_lines::NO_PREDECESSOR, %admin, %error);
+            (None, Vec::new())
+        }
+    }
+}
+
 fn start_workers(state: &Arc<State>) -> Result<Vec<WorkerThread>, RunError> {
     (0..state.workers)
         .map(|index| {
@@ -478,7 +541,7 @@ mod tests {
         assert_eq!(epoch(), before.0 + 1);
         let counts = state.reloads.counts();
         assert_eq!((counts.succeeded, counts.failed), (1, 1));
-        proxy.listeners.drain(Duration::ZERO).await;
+        proxy.listeners.drain(Drain::default()).await;
     }
 
     #[test]

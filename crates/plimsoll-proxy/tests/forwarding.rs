@@ -10,7 +10,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use support::backend::{Backend, reply};
 use support::client::{self, Raw, send_http2};
-use support::{HTTP2, Proxy, config, config_with, route_all_to};
+use support::{HTTP2, Proxy, config, config_with, eventually, route_all_to};
 
 fn empty(uri: &str) -> Request<client::ClientBody> {
     let body = http_body_util::Empty::new().boxed_unsync();
@@ -282,9 +282,9 @@ async fn failures_have_the_same_status_as_in_envoy() {
     proxy.shut_down().await;
 }
 
-#[tokio::test]
-async fn websocket_upgrades_are_tunneled() {
-    let backend = Backend::start(|mut request| async move {
+/// A backend that accepts every upgrade and echoes the bytes of the tunnel.
+async fn tunnels() -> Backend {
+    Backend::start(|mut request| async move {
         let upgrade = hyper::upgrade::on(&mut request);
         tokio::spawn(async move {
             let mut io = hyper_util::rt::TokioIo::new(upgrade.await.unwrap());
@@ -297,28 +297,71 @@ async fn websocket_upgrades_are_tunneled() {
         headers.insert("upgrade", HeaderValue::from_static("websocket"));
         switched
     })
-    .await;
-    let upgrades = "upgrade_configs: [{upgrade_type: websocket}]";
-    let clusters: &[(&str, &[_], &str)] = &[("a", &[backend.address], "")];
-    let proxy = Proxy::start(&config_with(upgrades, &route_all_to("a"), clusters)).await;
-    let mut raw = Raw::connect(proxy.address()).await;
-    raw.send("GET /chat HTTP/1.1\r\nhost: h\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\r\n")
-        .await;
-    let response = raw.response().await;
-    assert_eq!(response.status, 101);
-    assert!(
-        response.head.contains("upgrade: websocket\r\n"),
-        "{response:?}"
-    );
+    .await
+}
+
+const OPEN_TUNNEL: &str =
+    "GET /chat HTTP/1.1\r\nhost: h\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\r\n";
+
+async fn assert_echo(raw: &mut Raw) {
     raw.send("ping").await;
     let mut echoed = [0; 4];
     tokio::io::AsyncReadExt::read_exact(&mut raw.0, &mut echoed)
         .await
         .unwrap();
     assert_eq!(&echoed, b"ping");
+}
+
+#[tokio::test]
+async fn websocket_upgrades_are_tunneled() {
+    let backend = tunnels().await;
+    let upgrades = "upgrade_configs: [{upgrade_type: websocket}]";
+    let clusters: &[(&str, &[_], &str)] = &[("a", &[backend.address], "")];
+    let proxy = Proxy::start(&config_with(upgrades, &route_all_to("a"), clusters)).await;
+    let mut raw = Raw::connect(proxy.address()).await;
+    raw.send(OPEN_TUNNEL).await;
+    let response = raw.response().await;
+    assert_eq!(response.status, 101);
+    assert!(
+        response.head.contains("upgrade: websocket\r\n"),
+        "{response:?}"
+    );
+    assert_echo(&mut raw).await;
     drop(raw);
     let other = "GET / HTTP/1.1\r\nhost: h\r\nconnection: upgrade\r\nupgrade: other\r\n\r\n";
     assert_eq!(client::send(proxy.address(), other).await.status, 403);
+    proxy.shut_down().await;
+}
+
+/// The response to an upgrade cannot also announce that the connection closes.
+#[tokio::test]
+async fn tunnels_can_be_opened_while_the_proxy_drains() {
+    let backend = tunnels().await;
+    let upgrades = "upgrade_configs: [{upgrade_type: websocket}]";
+    let clusters: &[(&str, &[_], &str)] = &[("a", &[backend.address], "")];
+    let proxy = Proxy::start(&config_with(upgrades, &route_all_to("a"), clusters)).await;
+    let mut raw = Raw::connect(proxy.address()).await;
+    // Not idle, so that the drain waits for the rest of the headers.
+    let (first, rest) = OPEN_TUNNEL.split_at(30);
+    raw.send(first).await;
+    eventually("the bytes are read", || async {
+        support::counter(&proxy, "http.front.downstream_cx_http1_total").await == 1
+    })
+    .await;
+    proxy.stop();
+    eventually("the proxy drains", || async {
+        tokio::net::TcpStream::connect(proxy.address())
+            .await
+            .is_err()
+    })
+    .await;
+    raw.send(rest).await;
+    let response = raw.response().await;
+    assert_eq!(response.status, 101);
+    let upgraded = response.head.contains("connection: upgrade\r\n");
+    assert!(upgraded && !response.head.contains("close"), "{response:?}");
+    assert_echo(&mut raw).await;
+    drop(raw);
     proxy.shut_down().await;
 }
 

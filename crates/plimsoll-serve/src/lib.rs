@@ -20,7 +20,7 @@ pub use files::{ConfigFile, FileError, FileSource, Files, Loader, read_file};
 #[doc(hidden)]
 pub use log_lines::LOG_LINES;
 pub use reloads::{ReloadCounts, Reloads};
-pub use run::{RunError, bind, bind_shared, error_chain, find_socket};
+pub use run::{RunError, bind, bind_shared, error_chain, find_sockets};
 pub use server::{local, serve, serve_until_replaced};
 /// Token that is canceled when a server begins to shut down.
 pub use tokio_util::sync::CancellationToken;

@@ -43,7 +43,7 @@ pub fn bind_shared<E>(
     inherited: &[StdListener],
 ) -> Result<TcpListener, RunError<E>> {
     let bound = || {
-        if let Some(socket) = find_socket(inherited, address) {
+        if let Some(socket) = find_sockets(inherited, address).next() {
             let socket = socket.try_clone()?;
             socket.set_nonblocking(true)?;
             return TcpListener::from_std(socket);
@@ -60,10 +60,13 @@ pub fn bind_shared<E>(
     bound().map_err(|error| RunError::Bind(address, error))
 }
 
-/// Returns the inherited socket (socket activation) that listens on an address. A socket on `::`
-/// also accepts IPv4, so it serves for `0.0.0.0`.
-pub fn find_socket(inherited: &[StdListener], address: SocketAddr) -> Option<&StdListener> {
-    let has_address = |socket: &&StdListener| {
+/// Returns the inherited sockets that listen on an address. A socket on `::` also accepts IPv4, so
+/// it serves for `0.0.0.0`.
+pub fn find_sockets(
+    inherited: &[StdListener],
+    address: SocketAddr,
+) -> impl Iterator<Item = &StdListener> {
+    let has_address = move |socket: &&StdListener| {
         let Ok(local) = socket.local_addr() else {
             return false;
         };
@@ -71,7 +74,7 @@ pub fn find_socket(inherited: &[StdListener], address: SocketAddr) -> Option<&St
         let same_ip = local.ip() == address.ip() || both_any && matches!(local.ip(), IpAddr::V6(_));
         local.port() == address.port() && same_ip
     };
-    inherited.iter().find(has_address)
+    inherited.iter().filter(has_address)
 }
 
 /// Formats an error and its sources on one line.
@@ -125,7 +128,7 @@ mod tests {
         let sockets = [any];
         let found = |ip: &str| {
             let address = SocketAddr::new(ip.parse().unwrap(), port);
-            find_socket(&sockets, address).is_some()
+            find_sockets(&sockets, address).next().is_some()
         };
         assert!(found("::") && found("0.0.0.0"));
         assert!(!found("127.0.0.1") && !found("::1"));

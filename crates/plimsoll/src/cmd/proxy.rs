@@ -61,8 +61,8 @@ pub(crate) struct Args {
     /// Time for requests in flight to finish after SIGTERM, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "30")]
     drain_time_s: u64,
-    /// Number of restarts; if not 0, the process that has the admin address is told to drain once
-    /// this one accepts connections
+    /// Number of restarts; if not 0, takes over the sockets of the process with the same admin
+    /// address, which drains once this one accepts connections
     #[arg(long, value_name = "N", default_value = "0")]
     restart_epoch: u32,
     /// Additional Host name accepted by the admin API, for example of an ingress; repeatable
@@ -166,9 +166,8 @@ http_connection_manager.v3.HttpConnectionManager
 
 Signals: SIGTERM and Ctrl-C drain connections and exit, SIGHUP reloads the file, SIGUSR1 opens
 access logs again.
-Restart without downtime: start the new process with --restart-epoch 1, or without it and, when it
-has printed its addresses, send SIGTERM to the old one. Sockets of systemd (LISTEN_FDS) are used for
-listeners and the admin API with the same address.
+Restart without a lost connection: start the new process with the same file and --restart-epoch 1.
+Sockets of systemd (LISTEN_FDS) are used for listeners and the admin API with the same address.
 
 Environment: RUST_LOG filters the log, for example RUST_LOG=debug [default: info].
 

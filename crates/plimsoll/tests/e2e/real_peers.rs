@@ -17,4 +17,5 @@ mod proxy_xds;
 mod proxy_xds_server;
 mod relay;
 mod reloads;
+mod restarts;
 mod subsets;

@@ -24,11 +24,16 @@ pub(crate) struct Proxy {
 impl Proxy {
     /// Starts a proxy and waits until it listens; its file and log are `directory/name.*`.
     pub(crate) fn start(directory: &Path, name: &str, config: &Value) -> Self {
+        Self::start_with(directory, name, config, &["--workers", "1"])
+    }
+
+    /// Like `start`, with further arguments.
+    pub(crate) fn start_with(directory: &Path, name: &str, config: &Value, args: &[&str]) -> Self {
         let file = directory.join(format!("{name}.json"));
         std::fs::write(&file, config.to_string()).unwrap();
         let mut command = Command::new(PLIMSOLL);
         command.arg("proxy").arg("-c").arg(&file);
-        command.args(["--workers", "1"]);
+        command.args(args);
         let mut process = Process::start(command, &directory.join(format!("{name}.log")));
         let stdout = BufReader::new(process.child.stdout.take().unwrap());
         let mut listeners = Vec::new();

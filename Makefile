@@ -4,7 +4,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 # Where rustup installs cargo, in case the shell's PATH does not have it.
 export PATH := $(PATH):$(HOME)/.cargo/bin
-.PHONY: help test api msrv demo release soak bench bench-control bench-proxy fuzz fmt clean
+.PHONY: help test api msrv demo release soak bench bench-control bench-proxy attack-proxy fuzz fmt clean
 
 # Steps of `make test`; all if empty: make test STEPS="fmt clippy"
 STEPS ?=
@@ -19,7 +19,7 @@ FUZZ_MINUTES ?= 2
 FUZZ_TARGETS ?=
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 test: ## Run all checks: format, deployments, lints, tests, real peers, a real browser, docs, public APIs, features, packages, vectors, benches once
 	@scripts/deps.sh test
@@ -54,6 +54,11 @@ bench-proxy: ## Measure the proxy compared with Envoy, HAProxy and nginx
 	@scripts/deps.sh bench-proxy
 	@cargo build --release
 	@scripts/bench-proxy.sh
+
+attack-proxy: ## Attack the proxy (and Envoy) with slow and silent clients, and measure honest clients beside
+	@scripts/deps.sh attack-proxy
+	@cargo build --release
+	@scripts/attack-proxy.sh $(ARGS)
 
 fuzz: ## Fuzz for FUZZ_MINUTES (default 2) per target; uses cargo-fuzz if it is installed
 	@scripts/deps.sh fuzz

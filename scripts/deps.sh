@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs missing dependencies of a Makefile target: deps.sh test|demo|release|bench|bench-proxy|fuzz.
+# Installs missing dependencies of a Makefile target: deps.sh test|demo|release|bench|bench-proxy|attack-proxy|fuzz.
 # Prints nothing if nothing is missing. Debian packages come from apt, as root or through sudo; the Rust
 # toolchain must be installed already.
 set -euo pipefail
@@ -158,9 +158,14 @@ case "${1:-}" in
     have haproxy || packages+=(haproxy)
     have nginx || packages+=(nginx-light)
     ;;
+  attack-proxy)
+    python3 -c 'import ensurepip' 2>/dev/null || packages+=(python3 python3-venv)
+    have h2load || packages+=(nghttp2-client)
+    have nginx || packages+=(nginx-light)
+    ;;
   # libFuzzer is C++.
   fuzz) have c++ || packages+=(g++) ;;
-  *) fail "which target? test, demo, release, bench, bench-proxy or fuzz" ;;
+  *) fail "which target? test, demo, release, bench, bench-proxy, attack-proxy or fuzz" ;;
 esac
 
 install_packages "${packages[@]}"
@@ -168,7 +173,7 @@ have cargo || fail "no cargo: install the Rust toolchain first (https://rustup.r
 if [[ ${1} == test ]]; then
   install_components
 fi
-if [[ ${1} == test || ${1} == bench-proxy ]]; then
+if [[ ${1} == test || ${1} == bench-proxy || ${1} == attack-proxy ]]; then
   install_peers
 fi
 if [[ ${1} == test ]]; then

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::connection::{Connection, DRAIN_GRACE, DrainLevel};
+use crate::inspect;
 use crate::listener::{self, Listener};
 use crate::log_lines;
-use crate::stats::HttpStats;
 use crate::worker::{TICK, Worker};
 
 /// Length of the queue of connections that the kernel has established but nobody has accepted.
@@ -84,6 +84,7 @@ impl WorkerThread {
             worker: Arc::new(worker),
             limit,
             connections: Mutex::default(),
+            inspecting: AtomicUsize::new(0),
         };
         let work = move || runtime.block_on(Arc::new(acceptor).run(received));
         let thread = std::thread::Builder::new().name(name).spawn(work)?;
@@ -103,10 +104,12 @@ impl WorkerThread {
     }
 }
 
-struct Acceptor {
+pub(crate) struct Acceptor {
     worker: Arc<Worker>,
     limit: Arc<ConnectionLimit>,
     connections: Mutex<Vec<Weak<Connection>>>,
+    /// Accepted connections whose filter chain is not selected yet.
+    inspecting: AtomicUsize,
 }
 
 impl Acceptor {
@@ -125,6 +128,7 @@ impl Acceptor {
             }
         };
         for stopped in accepting {
+            stopped.listener.load().retired().cancel();
             stopped.stop().await;
         }
         self.start_drain(drain.idle_grace, |_| true);
@@ -153,9 +157,11 @@ impl Acceptor {
                 for task in accepting.iter().filter(|task| task.serves(&old)) {
                     task.listener.store(Arc::clone(&new));
                 }
+                old.retired().cancel();
                 self.start_drain(DRAIN_GRACE, |one| Arc::ptr_eq(&one.listener, &old));
             }
             Command::Unlisten(listener) => {
+                listener.retired().cancel();
                 for stopped in accepting.extract_if(.., |task| task.serves(&listener)) {
                     stopped.stop().await;
                 }
@@ -176,7 +182,8 @@ impl Acceptor {
     fn tick(&self) {
         let now = self.worker.tick();
         self.for_each_connection(|connection| {
-            connection.check_timeouts(now, &connection.listener.runtime().config.http);
+            let runtime = connection.listener.runtime();
+            connection.check_timeouts(now, &runtime.chain(connection.chain).config().http);
         });
     }
 
@@ -193,10 +200,11 @@ impl Acceptor {
 
     fn open_connections(&self) -> usize {
         let connections = self.connections();
-        connections
+        let open = connections
             .iter()
             .filter(|connection| connection.strong_count() > 0)
-            .count()
+            .count();
+        open + self.inspecting.load(Ordering::Relaxed)
     }
 
     fn connections(&self) -> std::sync::MutexGuard<'_, Vec<Weak<Connection>>> {
@@ -206,32 +214,72 @@ impl Acceptor {
     }
 
     /// Serves an accepted connection; drops it if the connection limit is reached.
-    fn admit(
-        self: &Arc<Self>,
-        stream: TcpStream,
-        peer: SocketAddr,
-        listener: &Arc<Listener>,
-        stats: &Arc<HttpStats>,
-    ) -> Option<Arc<Connection>> {
+    fn admit(self: &Arc<Self>, stream: TcpStream, peer: SocketAddr, listener: &Arc<Listener>) {
         let before = self.limit.active.fetch_add(1, Ordering::Relaxed);
         let permit = ConnectionPermit(Arc::clone(&self.limit));
+        let runtime = listener.runtime();
         if before >= self.limit.max.load(Ordering::Relaxed) {
+            // Without a filter chain, the first one counts it.
+            let stats = runtime.chain(0).stats(self.worker.index);
             stats.downstream_cx_overload_reject.increment();
-            return None;
+            return;
         }
         // Disable Nagle's algorithm: small responses must not wait for more data.
         let _ = stream.set_nodelay(true);
-        let connection = Arc::new(Connection::new(
-            Arc::clone(&self.worker),
-            Arc::clone(listener),
-            Arc::clone(stats),
+        let accepted = Accepted {
+            acceptor: Arc::clone(self),
+            listener: Arc::clone(listener),
             peer,
             permit,
-        ));
-        self.connections().push(Arc::downgrade(&connection));
-        let serving = Arc::clone(&connection);
-        tokio::spawn(listener::serve(stream, serving));
-        Some(connection)
+        };
+        match runtime.config.selector.only() {
+            Some(chain) => {
+                let connection = accepted.open(chain);
+                tokio::spawn(listener::serve(stream, connection));
+            }
+            None => {
+                self.inspecting.fetch_add(1, Ordering::Relaxed);
+                tokio::spawn(inspect::serve(stream, accepted));
+            }
+        }
+    }
+}
+
+/// An accepted connection whose filter chain is not selected yet.
+pub(crate) struct Accepted {
+    acceptor: Arc<Acceptor>,
+    pub(crate) listener: Arc<Listener>,
+    pub(crate) peer: SocketAddr,
+    permit: ConnectionPermit,
+}
+
+impl Accepted {
+    /// Opens the connection with a filter chain of the listener.
+    pub(crate) fn open(self, chain: usize) -> Arc<Connection> {
+        let acceptor = self.acceptor;
+        let is_retired = self.listener.retired().is_cancelled();
+        let worker = Arc::clone(&acceptor.worker);
+        let connection = Connection::new(worker, self.listener, chain, self.peer, self.permit);
+        let connection = Arc::new(connection);
+        acceptor.connections().push(Arc::downgrade(&connection));
+        if is_retired {
+            connection.start_drain(DRAIN_GRACE);
+        }
+        connection
+    }
+
+    /// Returns what counts the connection as open until its filter chain is selected.
+    pub(crate) fn inspection(&self) -> Inspection {
+        Inspection(Arc::clone(&self.acceptor))
+    }
+}
+
+/// Counts a connection whose filter chain is being selected.
+pub(crate) struct Inspection(Arc<Acceptor>);
+
+impl Drop for Inspection {
+    fn drop(&mut self) {
+        self.0.inspecting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -259,15 +307,8 @@ impl AcceptTask {
     ) -> io::Result<Self> {
         let socket = TcpListener::from_std(socket)?;
         let (stop, stopped) = oneshot::channel();
-        let stats = listener.new_stats();
         let listener = Arc::new(ArcSwap::new(listener));
-        let work = accept(
-            Arc::clone(acceptor),
-            Arc::clone(&listener),
-            stats,
-            socket,
-            stopped,
-        );
+        let work = accept(Arc::clone(acceptor), Arc::clone(&listener), socket, stopped);
         Ok(Self {
             listener,
             stop,
@@ -289,7 +330,6 @@ impl AcceptTask {
 async fn accept(
     acceptor: Arc<Acceptor>,
     listener: Arc<ArcSwap<Listener>>,
-    stats: Arc<HttpStats>,
     socket: TcpListener,
     mut stopped: oneshot::Receiver<()>,
 ) {
@@ -300,7 +340,7 @@ async fn accept(
         };
         match accepted {
             Ok((stream, peer)) => {
-                drop(acceptor.admit(stream, peer, &listener.load_full(), &stats));
+                acceptor.admit(stream, peer, &listener.load_full());
             }
             Err(error) => {
                 // Most likely out of file descriptors: wait for other connections to close.
@@ -310,11 +350,8 @@ async fn accept(
         }
     }
     // Accept the rest: closing the socket would reset connections in the accept queue.
-    let admit_last = |stream, peer| {
-        if let Some(connection) = acceptor.admit(stream, peer, &listener.load_full(), &stats) {
-            connection.start_drain(DRAIN_GRACE);
-        }
-    };
+    // The listener is retired, so that they are drained.
+    let admit_last = |stream, peer| acceptor.admit(stream, peer, &listener.load_full());
     while let Ok(Ok((stream, peer))) =
         tokio::time::timeout(Duration::from_millis(5), socket.accept()).await
     {

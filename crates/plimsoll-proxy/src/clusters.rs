@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 pub use plimsoll_xds::upstream::UpstreamCluster;
 
-use crate::config::{ListenerConfig, ProxyConfig, RouteSource};
+use crate::config::{ListenerConfig, ProxyConfig};
 
 /// Clusters of the bootstrap file that were added to the client.
 #[derive(Debug)]
@@ -48,10 +48,7 @@ pub(crate) fn subscriptions(
     dynamic: &[Arc<ListenerConfig>],
 ) -> Subscriptions {
     let listeners = config.listeners.iter().chain(dynamic);
-    let routes = listeners.filter_map(|listener| match &listener.routes {
-        RouteSource::Rds(name) => Some(Arc::clone(name)),
-        RouteSource::Inline(_) => None,
-    });
+    let routes = listeners.flat_map(|listener| listener.rds_names().map(Arc::clone));
     let fleet = config.local_cluster_name.as_deref();
     let clusters = config
         .clusters

@@ -10,6 +10,7 @@ mod access_log;
 mod bootstrap;
 mod dynamic;
 mod edge;
+mod filter_chain;
 mod filters;
 mod listener;
 mod tls;
@@ -31,10 +32,12 @@ use plimsoll_xds::yaml::{ConfigError, Document};
 
 use crate::access_log::LogFormat;
 use crate::clusters::UpstreamCluster;
+use crate::filter_chain::FilterChainSelector;
 use crate::log_lines;
 use crate::rate_limit::TokenBucket;
 use crate::router::RouteTable;
 use crate::source::NodeOverrides;
+use crate::tls::files as tls_files;
 
 pub use edge::{
     ClientCertDetails, EscapedSlashes, ForwardClientCert, HeadersWithUnderscores, PathOptions,
@@ -90,6 +93,14 @@ pub struct ListenerConfig {
     pub name: String,
     /// Address to listen on; port 0 selects any free port.
     pub address: SocketAddr,
+    /// Filter chains, at least one; the default one is the last.
+    pub chains: Vec<FilterChainConfig>,
+    pub selector: FilterChainSelector,
+}
+
+/// Configuration of a filter chain: what happens to the connections that use it.
+#[derive(Debug)]
+pub struct FilterChainConfig {
     /// TLS options; plain text if `None`.
     pub tls: Option<TlsConfig>,
     pub http: HttpOptions,
@@ -97,7 +108,7 @@ pub struct ListenerConfig {
     pub access_log: Vec<AccessLogConfig>,
 }
 
-/// Source of the routes of a listener: inline or RDS.
+/// Source of the routes of a filter chain: inline or RDS.
 #[derive(Clone, Debug)]
 pub enum RouteSource {
     Inline(Arc<RouteTable>),
@@ -216,10 +227,45 @@ impl ListenerConfig {
     /// Whether only the routes differ. Routes of a listener can change under open connections;
     /// connections that were accepted with any other setting are drained.
     pub(crate) fn differs_only_in_routes(&self, other: &Self) -> bool {
+        let same = |(one, other): (&FilterChainConfig, &FilterChainConfig)| {
+            one.tls == other.tls && one.http == other.http && one.access_log == other.access_log
+        };
         self.name == other.name
-            && self.tls == other.tls
-            && self.http == other.http
-            && self.access_log == other.access_log
+            && self.selector == other.selector
+            && self.chains.len() == other.chains.len()
+            && self.chains.iter().zip(&other.chains).all(same)
+    }
+
+    /// Returns the names of the route configurations that come from RDS.
+    pub(crate) fn rds_names(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.chains.iter().filter_map(FilterChainConfig::rds_name)
+    }
+
+    /// Returns the files of certificates and keys of all chains.
+    pub(crate) fn tls_files(&self) -> impl Iterator<Item = &PathBuf> {
+        let chains = self.chains.iter();
+        chains
+            .filter_map(|chain| chain.tls.as_ref())
+            .flat_map(tls_files)
+    }
+
+    /// Returns the field of a chain.
+    fn chain_path(&self, chain: usize) -> String {
+        if self.selector.default_chain() == Some(chain) {
+            "default_filter_chain".to_owned()
+        } else {
+            format!("filter_chains[{chain}]")
+        }
+    }
+}
+
+impl FilterChainConfig {
+    /// Returns the name of the routes if they come from RDS.
+    pub(crate) const fn rds_name(&self) -> Option<&Arc<str>> {
+        match &self.routes {
+            RouteSource::Rds(name) => Some(name),
+            RouteSource::Inline(_) => None,
+        }
     }
 }
 
@@ -338,10 +384,14 @@ impl ProxyConfig {
             let same = |other: &&Arc<ListenerConfig>| {
                 other.address == listener.address && listener.address.port() != 0
             };
-            if matches!(listener.routes, RouteSource::Rds(_)) && self.xds.is_none() {
-                let manager = at(index, "filter_chains[0].filters[0].typed_config");
+            let from_rds = |chain: &FilterChainConfig| chain.rds_name().is_some();
+            if let Some(chain) = listener.chains.iter().position(from_rds)
+                && self.xds.is_none()
+            {
+                let chain = listener.chain_path(chain);
+                let rds = format!("{chain}.filters[0].typed_config.rds");
                 let reason = "requires dynamic_resources.ads_config";
-                return Err(FieldError::new(format!("{manager}.rds"), reason));
+                return Err(FieldError::new(at(index, &rds), reason));
             }
             if let Some(other) = earlier.iter().find(same) {
                 let reason = format!("is already used by listener {:?}", other.name);

@@ -25,6 +25,8 @@ use crate::worker::{Worker, to_ticks};
 pub(crate) struct Connection {
     pub(crate) worker: Arc<Worker>,
     pub(crate) listener: Arc<Listener>,
+    /// Index of the filter chain.
+    pub(crate) chain: usize,
     pub(crate) stats: Arc<HttpStats>,
     pub(crate) peer: SocketAddr,
     /// Address of the client without the port.
@@ -104,11 +106,13 @@ impl Connection {
     pub(crate) fn new(
         worker: Arc<Worker>,
         listener: Arc<Listener>,
-        stats: Arc<HttpStats>,
+        chain: usize,
         peer: SocketAddr,
         permit: ConnectionPermit,
     ) -> Self {
-        let secure = listener.runtime().config.tls.is_some();
+        let runtime = listener.runtime();
+        let secure = runtime.chain(chain).is_secure();
+        let stats = Arc::clone(runtime.chain(chain).stats(worker.index));
         let ip = peer.ip().to_canonical().to_string();
         let now = worker.now();
         stats.downstream_cx_total.increment();
@@ -116,6 +120,7 @@ impl Connection {
         Self {
             worker,
             listener,
+            chain,
             stats,
             peer,
             peer_ip: HeaderValue::try_from(ip).unwrap_or(HeaderValue::from_static("unknown")),

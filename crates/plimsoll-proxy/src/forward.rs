@@ -22,7 +22,7 @@ use crate::config::HttpOptions;
 use crate::connection::{Connection, DrainLevel};
 use crate::exchange::{Exchange, protocol};
 use crate::headers::{self, X_FORWARDED_HOST, X_REQUEST_ID};
-use crate::listener::ListenerRuntime;
+use crate::listener::ChainRuntime;
 use crate::local_reply::{self, LocalReply};
 use crate::log_lines;
 use crate::request_policy::{self, Refused};
@@ -59,7 +59,8 @@ async fn respond(
     mut request: Request<Incoming>,
 ) -> Response<ProxyBody> {
     let runtime = connection.listener.runtime();
-    let options = &runtime.config.http;
+    let runtime = runtime.chain(connection.chain);
+    let options = &runtime.config().http;
     let mut exchange = Exchange::begin(connection, stream, request.version(), options);
     if request.body().is_end_stream() {
         let now = exchange.connection().worker.now();
@@ -92,7 +93,7 @@ async fn respond(
     let mut response = match &route.action {
         CompiledAction::Forward(forward) => {
             let upstream = UpstreamRequest {
-                runtime: &runtime,
+                runtime,
                 route,
                 forward,
                 weighted: None,
@@ -116,7 +117,7 @@ async fn respond(
     }
     let rules = &route.response_rules;
     rules.apply_to_response(response.headers_mut(), info.as_deref());
-    if let Some(server) = &runtime.config.http.server {
+    if let Some(server) = &options.server {
         response.headers_mut().insert(SERVER, server.clone());
     }
     response
@@ -232,7 +233,7 @@ fn failed(error: &plimsoll_client::Error, grpc: bool, exchange: Exchange) -> Res
 
 #[derive(Clone, Copy)]
 struct UpstreamRequest<'a> {
-    runtime: &'a ListenerRuntime,
+    runtime: &'a ChainRuntime,
     route: &'a CompiledRoute,
     forward: &'a Forward,
     weighted: Option<&'a WeightedCluster>,
@@ -245,7 +246,7 @@ impl UpstreamRequest<'_> {
         mut exchange: Exchange,
         mut info: Option<&mut RequestInfo>,
     ) -> Response<ProxyBody> {
-        let options = &self.runtime.config.http;
+        let options = &self.runtime.config().http;
         let grpc = is_grpc(request.headers());
         if request.method() == Method::CONNECT {
             return LocalReply::NO_ROUTE.response(grpc, exchange);
@@ -342,7 +343,7 @@ impl UpstreamRequest<'_> {
         tunnel: Option<&Tunnel>,
         info: Option<&mut RequestInfo>,
     ) -> Result<(), LocalReply> {
-        let options = &self.runtime.config.http;
+        let options = &self.runtime.config().http;
         let connection = exchange.connection();
         let hash = self.hash(request, connection);
         let needs_chunked = has_unexpected_body(request);

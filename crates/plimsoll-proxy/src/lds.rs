@@ -53,7 +53,6 @@ mod tests {
     use plimsoll_xds::wire::{encode_api_listener, encode_http_listener};
 
     use super::*;
-    use crate::config::RouteSource;
 
     /// Appends a field with the given number and bytes to a message.
     fn with_field(message: &[u8], number: u8, value: &[u8]) -> Vec<u8> {
@@ -68,8 +67,9 @@ mod tests {
         let listener = DynamicListener::decode(&bytes).unwrap();
         let config = listener.config.unwrap();
         assert_eq!((&*config.name, config.address), ("front", address));
-        assert_eq!(config.http.stat_prefix, "http");
-        assert!(matches!(&config.routes, RouteSource::Rds(name) if &**name == "routes"));
+        assert_eq!(config.chains[0].http.stat_prefix, "http");
+        let names: Vec<&str> = config.rds_names().map(|name| &**name).collect();
+        assert_eq!(names, ["routes"]);
         assert_eq!(listener.json["name"], "front");
     }
 
@@ -85,8 +85,8 @@ mod tests {
     fn unsupported_fields_are_rejected_with_their_path() {
         let address = "127.0.0.1:8080".parse().unwrap();
         let bytes = encode_http_listener("front", address, "routes", "http");
-        // `listener_filters`, and an unknown field.
-        for (number, path) in [(9, "listener_filters"), (14, "field 14")] {
+        // `transparent`, and an unknown field.
+        for (number, path) in [(10, "transparent"), (14, "field 14")] {
             let error = DynamicListener::decode(&with_field(&bytes, number, b"")).unwrap_err();
             assert_eq!(error.path(), path);
             assert!(error.reason().contains("is not supported"), "{error}");

@@ -1,9 +1,11 @@
 //! [`Listener`]: configuration and counters of a listener, and the task that serves one connection.
 //!
-//! All workers share a listener; each has its own socket. A changed configuration is swapped in as
+//! A listener has one or more filter chains; the chain of a connection is selected before it is
+//! served (`accept`, `inspect`). All workers share a listener; each has its own socket. A changed configuration is swapped in as
 //! a whole: new routes apply to the next request, all other settings to the next connection.
 //! Sockets are accepted in `accept`; requests are handled in `forward`.
 
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::io;
 use std::path::PathBuf;
@@ -18,24 +20,27 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use plimsoll_core::log_line;
 use plimsoll_core::stats::{Sample, add_samples};
+use plimsoll_serve::CancellationToken;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsAcceptor;
+use tokio::time::Instant;
 use tokio_rustls::server::TlsStream;
+use tokio_rustls::{Accept, StartHandshake, TlsAcceptor};
 
 use crate::access_log::{AccessLog, Sinks};
 use crate::client_cert;
-use crate::config::{Codec, HttpOptions, ListenerConfig, RouteSource, StripHostPort};
+use crate::config::{
+    Codec, FilterChainConfig, HttpOptions, ListenerConfig, RouteSource, StripHostPort,
+};
 use crate::connection::{Connection, DrainLevel, MonitoredIo};
 use crate::forward;
 use crate::log_lines;
 use crate::preface::{Detected, PrefixedStream};
 use crate::router::RouteTable;
-use crate::stats::HttpStats;
+use crate::stats::{HttpStats, ListenerStats};
 use crate::stream_timeouts::{self, StreamExecutor};
 use crate::tls::{self, ServerTls, TlsError};
 
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Limit of HTTP/2 streams that a client resets before they are served, and of stream errors that
 /// it causes, before the connection is closed: limits rapid-reset attacks (CVE-2023-44487).
 const MAX_RESETS: usize = 100;
@@ -43,10 +48,24 @@ const MAX_RESETS: usize = 100;
 /// the proxy buffer this for each of its streams.
 const MAX_SEND_BUFFER: usize = 64 << 10;
 
+/// Time limit of the TLS handshake, and of the first bytes that select a filter chain.
+pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(15);
+
 #[derive(Debug)]
 pub(crate) struct Listener {
     runtime: ArcSwap<ListenerRuntime>,
-    stats: Arc<Mutex<Vec<Arc<HttpStats>>>>,
+    stats: Arc<StatsByPrefix>,
+    /// Canceled when the listener is removed or replaced: its connections are drained.
+    retired: CancellationToken,
+}
+
+/// Counters of a listener, which its successors share.
+#[derive(Debug)]
+struct StatsByPrefix {
+    workers: usize,
+    /// Counters by `stat_prefix`, one for each worker.
+    http: Mutex<BTreeMap<String, Arc<[Arc<HttpStats>]>>>,
+    listener: ListenerStats,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -58,27 +77,66 @@ pub(crate) enum ListenerError {
 }
 
 /// Active configuration of a listener, with its certificates and access logs opened.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct ListenerRuntime {
     pub(crate) config: Arc<ListenerConfig>,
+    /// Filter chains in the order of `config`; at least one.
+    chains: Vec<ChainRuntime>,
+}
+
+/// Active configuration of a filter chain.
+#[derive(Clone)]
+pub(crate) struct ChainRuntime {
+    listener: Arc<ListenerConfig>,
+    chain: usize,
     /// Routes of the file, or the latest routes that the management server sent.
     pub(crate) routes: Arc<RouteTable>,
     pub(crate) logs: Vec<AccessLog>,
     tls: Option<Arc<ServerTls>>,
     http1: http1::Builder,
     http2: http2::Builder<StreamExecutor>,
+    /// Counters of each worker; empty until the runtime is put into use.
+    stats: Arc<[Arc<HttpStats>]>,
 }
 
-impl std::fmt::Debug for ListenerRuntime {
+impl std::fmt::Debug for ChainRuntime {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ListenerRuntime")
-            .field("config", &self.config)
+        f.debug_struct("ChainRuntime")
+            .field("config", self.config())
             .finish_non_exhaustive()
     }
 }
 
 impl ListenerRuntime {
     pub(crate) fn new(config: Arc<ListenerConfig>, sinks: &Sinks) -> Result<Self, ListenerError> {
+        let chains = (0..config.chains.len())
+            .map(|chain| ChainRuntime::new(&config, chain, sinks))
+            .collect::<Result<_, _>>()?;
+        Ok(Self { config, chains })
+    }
+
+    /// Returns the filter chain with this index. Indexes of connections stay valid: a configuration
+    /// with other chains is a new listener.
+    pub(crate) fn chain(&self, chain: usize) -> &ChainRuntime {
+        &self.chains[chain]
+    }
+
+    pub(crate) fn chains(&self) -> &[ChainRuntime] {
+        &self.chains
+    }
+
+    pub(crate) fn chains_mut(&mut self) -> &mut [ChainRuntime] {
+        &mut self.chains
+    }
+}
+
+impl ChainRuntime {
+    fn new(
+        listener: &Arc<ListenerConfig>,
+        chain: usize,
+        sinks: &Sinks,
+    ) -> Result<Self, ListenerError> {
+        let config = &listener.chains[chain];
         let mut logs = Vec::new();
         for log in &config.access_log {
             let opened = sinks.open(log).map_err(|source| {
@@ -99,10 +157,47 @@ impl ListenerRuntime {
             routes,
             http1: http1_builder(&config.http),
             http2: http2_builder(&config.http),
-            config,
+            listener: Arc::clone(listener),
+            chain,
             logs,
             tls,
+            stats: Arc::default(),
         })
+    }
+
+    pub(crate) fn config(&self) -> &FilterChainConfig {
+        &self.listener.chains[self.chain]
+    }
+
+    pub(crate) fn stats(&self, worker: usize) -> &Arc<HttpStats> {
+        &self.stats[worker]
+    }
+
+    /// Returns the sum of the counters of all workers.
+    pub(crate) fn totals(&self) -> Vec<Sample> {
+        let mut totals = HttpStats::default().samples().collect();
+        for stats in self.stats.iter() {
+            add_samples(&mut totals, stats.samples());
+        }
+        totals
+    }
+
+    pub(crate) const fn is_secure(&self) -> bool {
+        self.tls.is_some()
+    }
+}
+
+impl StatsByPrefix {
+    /// Gives each chain the counters of its `stat_prefix`, which chains may share.
+    fn attach(&self, runtime: &mut ListenerRuntime) {
+        let mut http = self.http.lock().unwrap_or_else(PoisonError::into_inner);
+        for chain in &mut runtime.chains {
+            let prefix = &chain.listener.chains[chain.chain].http.stat_prefix;
+            let stats = http
+                .entry(prefix.clone())
+                .or_insert_with(|| (0..self.workers).map(|_| Arc::default()).collect());
+            chain.stats = Arc::clone(stats);
+        }
     }
 }
 
@@ -140,19 +235,29 @@ fn http2_builder(options: &HttpOptions) -> http2::Builder<StreamExecutor> {
 }
 
 impl Listener {
-    pub(crate) fn new(runtime: ListenerRuntime) -> Self {
+    pub(crate) fn new(runtime: ListenerRuntime, workers: usize) -> Self {
+        Self::with_stats(
+            runtime,
+            Arc::new(StatsByPrefix {
+                workers,
+                http: Mutex::default(),
+                listener: ListenerStats::default(),
+            }),
+        )
+    }
+
+    fn with_stats(mut runtime: ListenerRuntime, stats: Arc<StatsByPrefix>) -> Self {
+        stats.attach(&mut runtime);
         Self {
             runtime: ArcSwap::from_pointee(runtime),
-            stats: Arc::default(),
+            stats,
+            retired: CancellationToken::new(),
         }
     }
 
     /// Creates the listener that takes over the sockets and counters of this one.
     pub(crate) fn successor(&self, runtime: ListenerRuntime) -> Self {
-        Self {
-            runtime: ArcSwap::from_pointee(runtime),
-            stats: Arc::clone(&self.stats),
-        }
+        Self::with_stats(runtime, Arc::clone(&self.stats))
     }
 
     pub(crate) fn runtime(&self) -> Arc<ListenerRuntime> {
@@ -160,34 +265,24 @@ impl Listener {
     }
 
     /// Replaces the configuration for later requests and connections.
-    pub(crate) fn replace(&self, runtime: ListenerRuntime) {
+    pub(crate) fn replace(&self, mut runtime: ListenerRuntime) {
+        self.stats.attach(&mut runtime);
         self.runtime.store(Arc::new(runtime));
     }
 
-    pub(crate) fn replace_routes(&self, routes: Arc<RouteTable>) {
+    pub(crate) fn replace_routes(&self, chain: usize, routes: Arc<RouteTable>) {
         let mut runtime = ListenerRuntime::clone(&self.runtime());
-        runtime.routes = routes;
-        self.replace(runtime);
+        runtime.chains[chain].routes = routes;
+        self.runtime.store(Arc::new(runtime));
     }
 
-    /// Adds counters for another worker and returns them.
-    pub(crate) fn new_stats(&self) -> Arc<HttpStats> {
-        let stats = Arc::new(HttpStats::default());
-        self.all_stats().push(Arc::clone(&stats));
-        stats
+    pub(crate) fn stats(&self) -> &ListenerStats {
+        &self.stats.listener
     }
 
-    /// Returns the counters, summed over all workers.
-    pub(crate) fn totals(&self) -> Vec<Sample> {
-        let mut totals = HttpStats::default().samples().collect();
-        for stats in self.all_stats().iter() {
-            add_samples(&mut totals, stats.samples());
-        }
-        totals
-    }
-
-    fn all_stats(&self) -> std::sync::MutexGuard<'_, Vec<Arc<HttpStats>>> {
-        self.stats.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Token that is canceled when connections of the listener are drained.
+    pub(crate) const fn retired(&self) -> &CancellationToken {
+        &self.retired
     }
 }
 
@@ -195,15 +290,61 @@ impl Listener {
 /// costs the memory of the protocol it uses and not the memory of the largest future.
 pub(crate) async fn serve(stream: TcpStream, connection: Arc<Connection>) {
     let runtime = connection.listener.runtime();
-    if runtime.config.http.strip_host_port == StripHostPort::Matching
+    let chain = runtime.chain(connection.chain);
+    set_local_port(&stream, &connection, chain);
+    let result = match &chain.tls {
+        None => serve_plain(stream, &connection, chain).await,
+        Some(tls) => {
+            let acceptor = TlsAcceptor::from(Arc::clone(&tls.config));
+            let deadline = Instant::now() + HANDSHAKE_TIMEOUT;
+            let handshake = Box::pin(handshake(acceptor.accept(stream), deadline));
+            serve_tls(handshake, &connection, chain, tls).await
+        }
+    };
+    record_error(result, &connection);
+}
+
+/// Serves a connection whose `ClientHello` has been read to select its filter chain.
+pub(crate) async fn serve_after_hello(
+    hello: Box<StartHandshake<TcpStream>>,
+    deadline: Instant,
+    connection: Arc<Connection>,
+) {
+    let runtime = connection.listener.runtime();
+    let chain = runtime.chain(connection.chain);
+    set_local_port(&hello.io, &connection, chain);
+    let result = match &chain.tls {
+        None => Err("TLS handshake on a filter chain without TLS".into()),
+        Some(tls) => {
+            let accept = hello.into_stream(Arc::clone(&tls.config));
+            let handshake = Box::pin(handshake(accept, deadline));
+            serve_tls(handshake, &connection, chain, tls).await
+        }
+    };
+    record_error(result, &connection);
+}
+
+/// Counts a connection that was closed because its `ClientHello` is not valid.
+pub(crate) fn record_invalid_hello(error: &io::Error, connection: &Connection) {
+    let runtime = connection.listener.runtime();
+    if runtime.chain(connection.chain).is_secure() {
+        connection.stats.downstream_cx_ssl_total.increment();
+        connection.stats.downstream_cx_ssl_fail.increment();
+    } else {
+        connection.stats.downstream_cx_protocol_error.increment();
+    }
+    log_line!(log_lines::TLS_HANDSHAKE_FAILED, peer = %connection.peer, %error);
+}
+
+fn set_local_port(stream: &TcpStream, connection: &Connection, chain: &ChainRuntime) {
+    if chain.config().http.strip_host_port == StripHostPort::Matching
         && let Ok(address) = stream.local_addr()
     {
         connection.set_local_port(address.port());
     }
-    let result = match &runtime.tls {
-        None => serve_plain(stream, &connection, &runtime).await,
-        Some(tls) => serve_tls(stream, &connection, &runtime, tls).await,
-    };
+}
+
+fn record_error(result: Result<(), BoxError>, connection: &Connection) {
     if let Err(error) = result {
         connection.stats.downstream_cx_protocol_error.increment();
         log_line!(log_lines::CONNECTION_CLOSED, peer = %connection.peer, %error);
@@ -213,10 +354,10 @@ pub(crate) async fn serve(stream: TcpStream, connection: Arc<Connection>) {
 async fn serve_plain(
     stream: TcpStream,
     connection: &Arc<Connection>,
-    runtime: &ListenerRuntime,
+    chain: &ChainRuntime,
 ) -> Result<(), BoxError> {
     let mut stream = PrefixedStream::new(stream);
-    let http2 = match runtime.config.http.codec {
+    let http2 = match chain.config().http.codec {
         Codec::Http1 => false,
         Codec::Http2 => true,
         Codec::Auto => {
@@ -235,18 +376,17 @@ async fn serve_plain(
             }
         }
     };
-    serve_http(stream, connection, runtime, http2).await
+    serve_http(stream, connection, chain, http2).await
 }
 
 async fn serve_tls(
-    stream: TcpStream,
+    handshake: impl Future<Output = io::Result<Box<TlsStream<TcpStream>>>>,
     connection: &Arc<Connection>,
-    runtime: &ListenerRuntime,
+    chain: &ChainRuntime,
     tls: &ServerTls,
 ) -> Result<(), BoxError> {
     connection.stats.downstream_cx_ssl_total.increment();
-    let acceptor = TlsAcceptor::from(Arc::clone(&tls.config));
-    let stream = match Box::pin(handshake(&acceptor, stream)).await {
+    let stream = match handshake.await {
         Ok(stream) => stream,
         Err(error) => {
             connection.stats.downstream_cx_ssl_fail.increment();
@@ -255,26 +395,26 @@ async fn serve_tls(
         }
     };
     let session = stream.get_ref().1;
-    let http2 = match runtime.config.http.codec {
+    let http2 = match chain.config().http.codec {
         Codec::Http2 => true,
         Codec::Http1 => false,
         Codec::Auto => session.alpn_protocol() == Some(b"h2"),
     };
-    if let Some(chain) = session.peer_certificates() {
-        let details = runtime.config.http.client_cert_details;
-        if let Some(text) = client_cert::describe(chain, Some(&tls.certificate), details) {
+    if let Some(certificates) = session.peer_certificates() {
+        let details = chain.config().http.client_cert_details;
+        if let Some(text) = client_cert::describe(certificates, Some(&tls.certificate), details) {
             connection.set_client_cert(text);
         }
     }
-    serve_http(stream, connection, runtime, http2).await
+    serve_http(stream, connection, chain, http2).await
 }
 
-/// Performs the TLS handshake. The stream is boxed to keep the caller's future small.
+/// Completes the TLS handshake. The stream is boxed to keep the caller's future small.
 async fn handshake(
-    acceptor: &TlsAcceptor,
-    stream: TcpStream,
+    accept: Accept<TcpStream>,
+    deadline: Instant,
 ) -> io::Result<Box<TlsStream<TcpStream>>> {
-    tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream))
+    tokio::time::timeout_at(deadline, accept)
         .await
         .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
         .map(Box::new)
@@ -302,7 +442,7 @@ async fn write_timeout_reply<F: Future>(mut serving: Pin<&mut F>) {
 async fn serve_http<S>(
     stream: S,
     connection: &Arc<Connection>,
-    runtime: &ListenerRuntime,
+    chain: &ChainRuntime,
     http2: bool,
 ) -> Result<(), BoxError>
 where
@@ -340,10 +480,10 @@ where
         }};
     }
     if http2 {
-        let serving = runtime.http2.serve_connection(io, service);
+        let serving = chain.http2.serve_connection(io, service);
         serve_until_drained!(serving, DrainLevel::Announce)
     } else {
-        let serving = runtime.http1.serve_connection(io, service).with_upgrades();
+        let serving = chain.http1.serve_connection(io, service).with_upgrades();
         serve_until_drained!(serving, DrainLevel::Drain)
     }
 }

@@ -13,13 +13,12 @@ use plimsoll_serve::{Files, error_chain};
 use tokio::time::Instant;
 
 use crate::accept::{self, Command, Drain, WorkerThread};
-use crate::config::{ListenerConfig, RouteSource};
+use crate::config::ListenerConfig;
 use crate::initialization::INITIAL_FETCH_TIMEOUT;
 use crate::listener::{Listener, ListenerError, ListenerRuntime};
 use crate::log_lines;
 use crate::run::RunError;
 use crate::state::{Origin, RunningListener, State};
-use crate::tls;
 
 pub(crate) struct ListenerManager {
     state: Arc<State>,
@@ -60,18 +59,19 @@ impl PreparedListener {
         (self.runtime.config.name.clone(), self.address)
     }
 
-    /// Whether the routes are known; uses the newest ones.
+    /// Whether the routes of all filter chains are known; uses the newest ones.
     fn refresh_routes(&mut self, state: &State) -> bool {
-        let RouteSource::Rds(name) = &self.runtime.config.routes else {
-            return true;
-        };
-        match state.client.compiled_routes(name) {
-            Some(table) => {
-                self.runtime.routes = table;
-                true
+        let mut known = true;
+        for chain in self.runtime.chains_mut() {
+            let Some(name) = chain.config().rds_name() else {
+                continue;
+            };
+            match state.client.compiled_routes(name) {
+                Some(table) => chain.routes = table,
+                None => known = false,
             }
-            None => false,
         }
+        known
     }
 }
 
@@ -257,7 +257,7 @@ impl ListenerManager {
                 }
             }
             Sockets::New(sockets) => {
-                let listener = Arc::new(Listener::new(prepared.runtime));
+                let listener = Arc::new(Listener::new(prepared.runtime, self.state.workers));
                 self.listen(&listener, sockets);
                 listener
             }
@@ -317,8 +317,7 @@ impl ListenerManager {
             .retain(|one| one.prepared.origin == Origin::File);
         self.files = Files::default();
         for (index, config) in listeners.iter().enumerate() {
-            let certificates = config.tls.iter().flat_map(tls::files);
-            certificates.for_each(|path| self.files.watch(path));
+            config.tls_files().for_each(|path| self.files.watch(path));
             match self.prepare_dynamic(config, &listeners[..index]) {
                 Ok(prepared) => self.warming.push(WarmingListener {
                     prepared,

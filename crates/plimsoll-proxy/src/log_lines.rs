@@ -5,6 +5,10 @@ plimsoll_core::log_lines! {
     TLS_HANDSHAKE_FAILED = Debug, "downstream TLS handshake failed",
         "If `downstream_cx_ssl_fail` grows, compare TLS versions and certificates of clients with \
          those that the listener requires.";
+    /// A downstream connection was closed because no filter chain of its listener matches it.
+    NO_FILTER_CHAIN = Debug, "no filter chain matches the connection",
+        "If `no_filter_chain_match` grows, compare the server names (SNI) that clients ask for \
+         with the `filter_chain_match` of the listener, or add a `default_filter_chain`.";
     /// A downstream connection was closed because of an HTTP protocol error or a timeout.
     CONNECTION_CLOSED = Debug, "downstream connection closed with an error", "";
     /// A request got no response from upstream, so the proxy answered by itself (local reply).

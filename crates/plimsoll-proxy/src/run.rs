@@ -29,7 +29,7 @@ use tokio::time::Instant;
 use crate::accept::{Drain, WorkerThread};
 use crate::admin::{self, Admin};
 use crate::clusters::{StaticClusters, subscriptions};
-use crate::config::{ListenerConfig, ProxyConfig, RouteSource};
+use crate::config::{ListenerConfig, ProxyConfig};
 use crate::context::Context;
 use crate::handover::{Handover, HandoverRequest, Predecessor};
 use crate::initialization::{INITIAL_FETCH_TIMEOUT, POLL_INTERVAL, awaited};
@@ -404,16 +404,17 @@ impl Proxy {
     /// Activates routes that the management server has changed.
     fn update_routes(&self) {
         for running in self.state.listeners() {
-            let config = Arc::clone(&running.listener.runtime().config);
-            let RouteSource::Rds(name) = &config.routes else {
-                continue;
-            };
-            let newest = self.state.client.compiled_routes(name);
-            let in_force = Arc::clone(&running.listener.runtime().routes);
-            if let Some(table) = newest.filter(|table| !Arc::ptr_eq(table, &in_force)) {
-                log_line!(log_lines::ROUTES_APPLIED, listener = running.name, routes = %name);
-                running.listener.replace_routes(table);
-                self.state.advance_route_epoch();
+            let runtime = running.listener.runtime();
+            for (index, chain) in runtime.chains().iter().enumerate() {
+                let Some(name) = chain.config().rds_name() else {
+                    continue;
+                };
+                let newest = self.state.client.compiled_routes(name);
+                if let Some(table) = newest.filter(|table| !Arc::ptr_eq(table, &chain.routes)) {
+                    log_line!(log_lines::ROUTES_APPLIED, listener = running.name, routes = %name);
+                    running.listener.replace_routes(index, table);
+                    self.state.advance_route_epoch();
+                }
             }
         }
     }

@@ -9,7 +9,6 @@ use plimsoll_xds::yaml::{ConfigError, Document};
 use serde_json::Value;
 
 use crate::config::ProxyConfig;
-use crate::tls;
 
 /// A configuration error and the file that has it.
 pub type FileError = plimsoll_serve::FileError<ConfigError>;
@@ -69,8 +68,7 @@ pub fn load(path: &Path, overrides: &Overrides, files: &mut Files) -> Result<Loa
         ProxyConfig::parse_with(&file.text, &overrides.node).map_err(|error| file.error(error))?;
     let document = Document::parse(&file.text).map_err(|error| file.error(error))?;
     let listeners = config.listeners.iter();
-    let certificates = listeners.filter_map(|listener| listener.tls.as_ref());
-    for path in certificates.flat_map(tls::files) {
+    for path in listeners.flat_map(|listener| listener.tls_files()) {
         files.watch(path);
     }
     Ok(Loaded {

@@ -1,6 +1,6 @@
 //! Counters and gauges under Envoy's names.
 //!
-//! [`HttpStats`] is kept per listener and worker, so that workers never write to the same cache
+//! [`HttpStats`] is kept per `stat_prefix` of a listener and worker, so that workers never write to the same cache
 //! line; the admin interface sums it over the workers. [`RouteStats`] and [`ServerStats`] are
 //! computed on request. docs/reference/metrics.md is generated from this file.
 
@@ -8,7 +8,7 @@ use plimsoll_core::counters;
 use plimsoll_core::stats::SharedCounter;
 
 counters! {
-    /// Statistics of one listener on one worker.
+    /// Statistics of the connections with one `stat_prefix` of a listener on one worker.
     pub struct HttpStats("", ["plimsoll_http_conn_manager_prefix"]): SharedCounter {
         /// Connections that clients have opened.
         downstream_cx_total,
@@ -77,6 +77,18 @@ counters! {
         downstream_cx_upgrades_total,
         /// Upgraded connections that are open now.
         downstream_cx_upgrades_active: gauge,
+    }
+}
+
+counters! {
+    /// Statistics of a listener, for connections that have no filter chain. Rare, so that all
+    /// workers share them.
+    pub struct ListenerStats("", ["plimsoll_listener_address"]): SharedCounter {
+        /// Connections closed because they match no filter chain.
+        no_filter_chain_match,
+        /// Connections closed because the first bytes, which select a filter chain, did not arrive
+        /// in time.
+        downstream_pre_cx_timeout,
     }
 }
 

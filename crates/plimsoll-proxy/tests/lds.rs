@@ -20,9 +20,12 @@ use plimsoll_xds::wire::encode_http_listener;
 use plimsoll_xds::yaml::Document;
 use resources::{Made, assignment, cluster, routes};
 use support::backend::Backend;
+use support::chains;
 use support::client::{Raw, get, try_get};
 use support::load::Load;
+use support::tls::Authority;
 use support::{Proxy, TIMEOUT, eventually, free_address};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 const VARIANTS: [&str; 2] = ["GRPC", "DELTA_GRPC"];
@@ -67,10 +70,10 @@ fn written(name: &str, text: &str) -> Made {
     (LISTENER, name.to_owned(), body)
 }
 
-/// A listener with a field that the proxy does not support: `listener_filters`, number 9.
+/// A listener with a field that the proxy does not support: `transparent`, number 10.
 fn unsupported(name: &str, address: SocketAddr) -> Made {
     let (kind, name, body) = listener(name, address, "r");
-    (kind, name, Bytes::from([&body[..], &[0x4a, 0]].concat()))
+    (kind, name, Bytes::from([&body[..], &[0x52, 0]].concat()))
 }
 
 fn upstream(name: &str, backend: &Backend) -> [Made; 2] {
@@ -177,7 +180,7 @@ async fn refused_listeners_are_nacked_by_name_and_the_old_ones_stay() {
         .await;
         let refusal = server.rejections()[0].clone();
         assert!(
-            refusal.contains("bad: listener_filters: is not supported"),
+            refusal.contains("bad: transparent: is not supported"),
             "{refusal}"
         );
         assert!(!refusal.contains("good"), "{refusal}");
@@ -362,6 +365,73 @@ async fn certificates_of_the_server_stay_secret() {
     assert!(dump.contains("[redacted]"), "{dump}");
     let secret = pem.lines().nth(1).unwrap();
     assert!(!dump.contains(secret), "{dump}");
+    proxy.shut_down().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn filter_chains_of_the_server_are_selected_by_server_name() {
+    let authority = Authority::new();
+    let address = free_address();
+    let backend = Backend::echo("one").await;
+    let [a, b] = ["a.test", "b.test"].map(|name| authority.issue(name));
+    let text = chains::listener(
+        address,
+        &[
+            chains::chain(
+                "server_names: [a.test]",
+                &chains::from_rds("first", "r1"),
+                &chains::tls(&a),
+            ),
+            chains::chain(
+                "server_names: ['*.test'], transport_protocol: tls",
+                &chains::answer("second"),
+                &chains::tls(&b),
+            ),
+        ],
+        &format!(
+            "{}, default_filter_chain: {}",
+            chains::INSPECTOR,
+            chains::chain("", &chains::from_rds("rest", "r2"), "")
+        ),
+    );
+    let with = |routes_of_first: &str| {
+        let made = [
+            written("front", &text),
+            routes("r1", routes_of_first),
+            routes("r2", "c1"),
+        ];
+        [made.as_slice(), upstream("c1", &backend).as_slice()].concat()
+    };
+    let server = Management::start(&with("c1"));
+    let proxy = Proxy::start(&config(server.address, "DELTA_GRPC")).await;
+    assert_eq!(server.rejections(), [""; 0]);
+    let get_tls = async |name: &'static str| {
+        let connector = authority.connector(&["http/1.1"]);
+        let stream = TcpStream::connect(address).await.unwrap();
+        let name = rustls::pki_types::ServerName::try_from(name).unwrap();
+        let mut stream = connector.connect(name, stream).await.unwrap();
+        let request = "GET / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut text = Vec::new();
+        let _ = stream.read_to_end(&mut text).await;
+        String::from_utf8_lossy(&text).into_owned()
+    };
+    assert!(get_tls("a.test").await.contains("backend: one\n"));
+    assert!(get_tls("b.test").await.ends_with("by second"));
+    answered_by(address, "one").await;
+    // Routes of one chain change.
+    server.set(&with("unknown"));
+    eventually("the new routes of the first chain", || async {
+        get_tls("a.test").await.starts_with("HTTP/1.1 503")
+    })
+    .await;
+    assert!(get_tls("b.test").await.ends_with("by second"));
+    assert!(answers(address, "one").await);
+    let dump = get(proxy.admin(), "/config_dump").await.body;
+    for (_, key) in [&a, &b] {
+        let secret = key.lines().nth(1).unwrap();
+        assert!(!dump.contains(secret), "{dump}");
+    }
     proxy.shut_down().await;
 }
 

@@ -14,6 +14,7 @@ pub fn by_name(full_name: &str) -> Option<&'static Descriptor> {
         DOWNSTREAM_TRANSPORT_SOCKETS,
         PROTOCOL_OPTIONS,
         FILTERS,
+        LISTENER_FILTERS,
         ACCESS_LOGS,
     ];
     all.into_iter()
@@ -53,6 +54,9 @@ pub static FILTERS: Types = &[
     pb::listener::RouterMessage::DESCRIPTOR,
     pb::listener::BufferMessage::DESCRIPTOR,
 ];
+
+/// Listener filters.
+pub static LISTENER_FILTERS: Types = &[pb::listener::TlsInspectorMessage::DESCRIPTOR];
 
 /// Access logs of a listener.
 pub static ACCESS_LOGS: Types = &[

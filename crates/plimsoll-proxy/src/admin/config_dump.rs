@@ -238,7 +238,8 @@ fn dynamic_listeners(state: &State) -> Part {
 
 fn static_routes(loaded: &Loaded) -> Part {
     let listeners = loaded.config.listeners.iter();
-    let routes = listeners.filter_map(|listener| match &listener.routes {
+    let chains = listeners.flat_map(|listener| &listener.chains);
+    let routes = chains.filter_map(|chain| match &chain.routes {
         RouteSource::Inline(table) => Some(route_json(table.configuration())),
         RouteSource::Rds(_) => None,
     });

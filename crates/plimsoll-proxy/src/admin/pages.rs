@@ -8,12 +8,13 @@ use axum::extract::{Query, State as Extracted};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use plimsoll_client::{Metadata, XdsState, XdsStatus};
-use plimsoll_core::stats::TextFormat;
+use plimsoll_core::stats::{Sample, TextFormat};
 use plimsoll_serve::AdminPath;
 use plimsoll_xds::yaml::{Document, StructYaml};
 use serde_json::{Value, json};
 
 use super::{Admin, rds};
+use crate::listener::Listener;
 use crate::state::{Phase, State};
 use crate::stats::ServerStats;
 
@@ -111,6 +112,15 @@ fn server_stats(state: &State) -> ServerStats {
     }
 }
 
+/// Returns the counters of a listener by `stat_prefix`, which several filter chains may share.
+fn http_totals(listener: &Listener) -> BTreeMap<String, Vec<Sample>> {
+    let runtime = listener.runtime();
+    let chains = runtime.chains().iter();
+    chains
+        .map(|chain| (chain.config().http.stat_prefix.clone(), chain.totals()))
+        .collect()
+}
+
 /// Counters and gauges as `name: value` lines. Listeners with the same prefix are summed up.
 pub(super) async fn stats(Extracted(admin): Extracted<Admin>) -> String {
     let state = &admin.state;
@@ -121,10 +131,16 @@ pub(super) async fn stats(Extracted(admin): Extracted<Admin>) -> String {
     }
     let mut all: BTreeMap<String, u64> = BTreeMap::new();
     for listener in state.listeners() {
-        let prefix = &listener.listener.runtime().config.http.stat_prefix;
-        for (metric, value) in listener.listener.totals() {
-            *all.entry(format!("http.{prefix}.{}", metric.name))
-                .or_default() += value;
+        for (prefix, totals) in http_totals(&listener.listener) {
+            for (metric, value) in totals {
+                *all.entry(format!("http.{prefix}.{}", metric.name))
+                    .or_default() += value;
+            }
+        }
+        // As in Envoy, the address has no colons.
+        let address = listener.address.to_string().replace(':', "_");
+        for (name, value) in listener.listener.stats().iter() {
+            all.insert(format!("listener.{address}.{name}"), value);
         }
     }
     let server = server_stats(state);
@@ -148,14 +164,16 @@ pub(super) async fn prometheus(Extracted(admin): Extracted<Admin>) -> Response {
     let state = &admin.state;
     let mut families = state.client.metric_families();
     for listener in state.listeners() {
-        let prefix = &*listener.listener.runtime().config.http.stat_prefix;
-        for (metric, value) in listener.listener.totals() {
-            families.add(
-                metric.exposed_name("plimsoll_http_"),
-                metric,
-                &[prefix],
-                value,
-            );
+        for (prefix, totals) in http_totals(&listener.listener) {
+            for (metric, value) in totals {
+                let name = metric.exposed_name("plimsoll_http_");
+                families.add(name, metric, &[&prefix], value);
+            }
+        }
+        let address = listener.address.to_string().replace(':', "_");
+        for (metric, value) in listener.listener.stats().samples() {
+            let name = metric.exposed_name("plimsoll_listener_");
+            families.add(name, metric, &[&address], value);
         }
     }
     for (metric, value) in server_stats(state).samples() {

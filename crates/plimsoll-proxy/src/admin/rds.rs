@@ -9,7 +9,6 @@ use plimsoll_client::RouteStatus;
 use plimsoll_core::stats::Families;
 use xxhash_rust::xxh64::xxh64;
 
-use crate::config::RouteSource;
 use crate::state::State;
 use crate::stats::RouteStats;
 
@@ -21,17 +20,19 @@ pub(super) type RdsStatuses = BTreeMap<(String, Arc<str>), RouteStatus>;
 pub(super) fn statuses(state: &State) -> RdsStatuses {
     let status = state.client.xds_status().unwrap_or_default();
     let listeners = state.listeners().into_iter();
-    let statuses = listeners.filter_map(|running| {
-        let config = Arc::clone(&running.listener.runtime().config);
-        let RouteSource::Rds(name) = &config.routes else {
-            return None;
-        };
-        let key = (config.http.stat_prefix.clone(), Arc::clone(name));
-        // There is no status until the client has subscribed to these routes.
-        let status = status.routes.get(name).cloned();
-        Some((key, status.unwrap_or_default()))
-    });
-    statuses.collect()
+    let mut statuses = RdsStatuses::new();
+    for running in listeners {
+        for chain in &running.listener.runtime().config.chains {
+            let Some(name) = chain.rds_name() else {
+                continue;
+            };
+            let key = (chain.http.stat_prefix.clone(), Arc::clone(name));
+            // There is no status until the client has subscribed to these routes.
+            let status = status.routes.get(name).cloned();
+            statuses.insert(key, status.unwrap_or_default());
+        }
+    }
+    statuses
 }
 
 fn stats(status: &RouteStatus) -> RouteStats {

@@ -17,11 +17,12 @@ use serde::Deserialize;
 use super::access_log::AccessLogYaml;
 use super::bootstrap::{expect_type, socket_address};
 use super::dynamic::check_ads;
+use super::filter_chain::{self, FilterChainYaml, ListenerFilterYaml};
 use super::filters::{self, HttpFilterYaml};
-use super::tls::TransportSocketYaml;
 use super::{
-    ClientCertDetails, Codec, EscapedSlashes, ForwardClientCert, HeadersWithUnderscores,
-    Http2Config, HttpOptions, ListenerConfig, PathOptions, RouteSource, StripHostPort,
+    ClientCertDetails, Codec, EscapedSlashes, FilterChainConfig, ForwardClientCert,
+    HeadersWithUnderscores, Http2Config, HttpOptions, ListenerConfig, PathOptions, RouteSource,
+    StripHostPort,
 };
 use crate::router::RouteTable;
 
@@ -38,8 +39,16 @@ pub(super) struct ListenerYaml {
     name: String,
     /// IP address and port to listen on; port 0 selects any.
     address: FileMessage<AddressMessage>,
-    /// Protocol and routes; exactly one entry.
+    /// Protocol and routes of connections, by their `filter_chain_match`. Connections that match
+    /// none are closed.
+    #[serde(default)]
     filter_chains: Vec<FilterChainYaml>,
+    /// Filter chain of connections that match no other. Default none.
+    default_filter_chain: Option<FilterChainYaml>,
+    /// Listener filters; only the TLS inspector, which has no effect: filter chains that match by
+    /// server name or protocol imply it.
+    #[serde(default)]
+    listener_filters: Vec<ListenerFilterYaml>,
     /// Has no effect: every worker always has its own socket (`SO_REUSEPORT`).
     #[serde(default, rename = "enable_reuse_port")]
     _enable_reuse_port: Option<bool>,
@@ -48,31 +57,7 @@ pub(super) struct ListenerYaml {
 #[derive(Debug, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-struct FilterChainYaml {
-    /// Name of the filter chain; has no effect.
-    #[serde(rename = "name", default)]
-    _name: String,
-    /// Network filters; exactly one `HttpConnectionManager`.
-    filters: Vec<FilterYaml>,
-    /// TLS settings. Default plain text.
-    transport_socket: Option<TransportSocketYaml>,
-}
-
-#[derive(Debug, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-struct FilterYaml {
-    /// Name of the filter; has no effect.
-    #[serde(rename = "name", default)]
-    _name: String,
-    /// Type and settings of the filter.
-    typed_config: HttpConnectionManagerYaml,
-}
-
-#[derive(Debug, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-struct HttpConnectionManagerYaml {
+pub(super) struct HttpConnectionManagerYaml {
     /// Type of the filter, always
     /// `type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager`.
     #[serde(rename = "@type")]
@@ -213,30 +198,15 @@ impl ListenerYaml {
         } else {
             self.name
         };
-        let chain = single(self.filter_chains, "filter_chains")?;
-        let tls = chain.transport_socket.map(|socket| {
-            let prefix = "filter_chains[0].transport_socket";
-            socket.validate().map_err(|error| error.under(prefix))
-        });
-        let filter =
-            single(chain.filters, "filters").map_err(|error| error.under("filter_chains[0]"))?;
-        let prefix = "filter_chains[0].filters[0].typed_config";
-        let manager = filter.typed_config.validate(name, address);
-        let mut listener = manager.map_err(|error| error.under(prefix))?;
-        listener.tls = tls.transpose()?;
-        Ok(listener)
-    }
-}
-
-fn single<T>(list: Vec<T>, path: &str) -> Result<T, FieldError> {
-    let count = list.len();
-    let mut list = list.into_iter();
-    match (list.next(), count) {
-        (Some(one), 1) => Ok(one),
-        _ => {
-            let reason = format!("must have exactly one entry, not {count}");
-            Err(FieldError::new(path, reason))
-        }
+        filter_chain::check_listener_filters(&self.listener_filters)?;
+        let (chains, selector) =
+            filter_chain::validate(self.filter_chains, self.default_filter_chain)?;
+        Ok(ListenerConfig {
+            name,
+            address,
+            chains,
+            selector,
+        })
     }
 }
 
@@ -280,11 +250,8 @@ fn timeout(value: Option<ProtoDuration>, default: Option<Duration>) -> Option<Du
 }
 
 impl HttpConnectionManagerYaml {
-    fn validate(
-        self,
-        name: String,
-        address: std::net::SocketAddr,
-    ) -> Result<ListenerConfig, FieldError> {
+    /// Validates everything but TLS; error paths are relative to this message.
+    pub(super) fn validate(self) -> Result<FilterChainConfig, FieldError> {
         expect_type(&self.type_url, HTTP_CONNECTION_MANAGER)?;
         let http = self.options()?;
         let routes = routes(self.route_config, self.rds)?;
@@ -293,9 +260,7 @@ impl HttpConnectionManagerYaml {
             let prefix = format!("access_log[{index}]");
             access_log.push(log.validate().map_err(|error| error.under(&prefix))?);
         }
-        Ok(ListenerConfig {
-            name,
-            address,
+        Ok(FilterChainConfig {
             tls: None,
             http,
             routes,

@@ -55,7 +55,7 @@ fn defaults_are_safe_and_mostly_envoys() {
         (listener.name.as_str(), listener.address.port()),
         ("front", 80)
     );
-    let http = &listener.http;
+    let http = &listener.chains[0].http;
     assert_eq!(http.codec, Codec::Auto);
     assert_eq!(
         (http.max_request_header_bytes, http.max_headers),
@@ -65,7 +65,7 @@ fn defaults_are_safe_and_mostly_envoys() {
     assert_eq!(http.idle_timeout, Some(Duration::from_secs(3600)));
     assert_eq!(http.stream_idle_timeout, Some(Duration::from_secs(300)));
     assert!(http.generate_request_id && !http.use_remote_address);
-    assert!(http.upgrades.is_empty() && http.server.is_none() && listener.tls.is_none());
+    assert!(http.upgrades.is_empty() && http.server.is_none() && listener.chains[0].tls.is_none());
     assert_eq!((config.max_connections, config.admin), (None, None));
 }
 
@@ -86,7 +86,7 @@ fn connection_manager_settings_are_parsed() {
         ),
         "",
     );
-    let http = &config.listeners[0].http;
+    let http = &config.listeners[0].chains[0].http;
     assert_eq!(http.codec, Codec::Http2);
     assert!(http.use_remote_address);
     assert_eq!(
@@ -111,7 +111,7 @@ fn action<'a>(config: &'a ProxyConfig, path: &str) -> &'a CompiledAction {
         scheme: "http",
         headers: &headers,
     };
-    let RouteSource::Inline(routes) = &config.listeners[0].routes else {
+    let RouteSource::Inline(routes) = &config.listeners[0].chains[0].routes else {
         panic!("routes are in the file");
     };
     &routes.route(&view, || 0).unwrap().action
@@ -220,7 +220,7 @@ fn routes_can_come_from_the_management_server() {
                   {cluster_name: server}}]}}\n";
     let text = bootstrap("", "", cluster).replace(inline, rds) + server;
     let config = ProxyConfig::parse(&text).unwrap();
-    let routes = &config.listeners[0].routes;
+    let routes = &config.listeners[0].chains[0].routes;
     assert!(matches!(routes, RouteSource::Rds(name) if &**name == "r"));
     for (wrong, expected) in [
         ("rds: {}", "rds.route_config_name: must not be empty"),

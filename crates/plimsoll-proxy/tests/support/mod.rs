@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 pub(crate) mod backend;
+pub(crate) mod chains;
 pub(crate) mod client;
 pub(crate) mod load;
 pub(crate) mod tls;

@@ -23,9 +23,9 @@ use super::{AddressMessage, AnyMessage, ConfigSourceMessage, DurationMessage};
           31 ignore_global_conn_limit"
 )]
 #[schema(
-    changes_request = "4 use_original_dst, 9 listener_filters, 10 transparent, 11 freebind, \
-          13 socket_options, 18 udp_listener_config, 25 default_filter_chain, 26 bind_to_port, \
-          27 internal_listener, 32 filter_chain_matcher, 33 additional_addresses"
+    changes_request = "4 use_original_dst, 10 transparent, 11 freebind, 13 socket_options, \
+          18 udp_listener_config, 26 bind_to_port, 27 internal_listener, \
+          32 filter_chain_matcher, 33 additional_addresses, 36 fcds_config"
 )]
 pub struct ListenerMessage {
     #[prost(string, tag = "1")]
@@ -34,8 +34,12 @@ pub struct ListenerMessage {
     pub address: Option<AddressMessage>,
     #[prost(message, repeated, tag = "3")]
     pub filter_chains: Vec<FilterChainMessage>,
+    #[prost(message, repeated, tag = "9")]
+    pub listener_filters: Vec<ListenerFilterMessage>,
     #[prost(message, optional, tag = "19")]
     pub api_listener: Option<ApiListenerMessage>,
+    #[prost(message, optional, tag = "25")]
+    pub default_filter_chain: Option<FilterChainMessage>,
     #[prost(message, optional, tag = "29")]
     pub enable_reuse_port: Option<bool>,
 }
@@ -45,8 +49,10 @@ pub struct ListenerMessage {
 #[schema(name = "envoy.config.listener.v3.FilterChain")]
 #[schema(harmless = "5 metadata")]
 #[schema(unused = "9 transport_socket_connect_timeout")]
-#[schema(changes_request = "1 filter_chain_match, 4 use_proxy_proto")]
+#[schema(changes_request = "4 use_proxy_proto")]
 pub struct FilterChainMessage {
+    #[prost(message, optional, tag = "1")]
+    pub filter_chain_match: Option<FilterChainMatchMessage>,
     #[prost(message, repeated, tag = "3")]
     pub filters: Vec<FilterMessage>,
     #[prost(message, optional, tag = "6")]
@@ -54,6 +60,42 @@ pub struct FilterChainMessage {
     #[prost(string, tag = "7")]
     pub name: String,
 }
+
+/// `FilterChainMatch`: which connections use a filter chain.
+#[derive(Clone, PartialEq, Eq, Message, Described)]
+#[schema(name = "envoy.config.listener.v3.FilterChainMatch")]
+#[schema(
+    changes_request = "3 prefix_ranges, 4 address_suffix, 5 suffix_len, 6 source_prefix_ranges, \
+          7 source_ports, 8 destination_port, 12 source_type, 13 direct_source_prefix_ranges"
+)]
+pub struct FilterChainMatchMessage {
+    #[prost(string, tag = "9")]
+    pub transport_protocol: String,
+    #[prost(string, repeated, tag = "10")]
+    pub application_protocols: Vec<String>,
+    #[prost(string, repeated, tag = "11")]
+    pub server_names: Vec<String>,
+}
+
+/// `ListenerFilter`: reads the first bytes of a connection before its filter chain is selected.
+#[derive(Clone, PartialEq, Eq, Message, Described)]
+#[schema(name = "envoy.config.listener.v3.ListenerFilter")]
+#[schema(changes_request = "4 filter_disabled, 5 config_discovery")]
+pub struct ListenerFilterMessage {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(message, optional, tag = "3")]
+    #[schema(types = LISTENER_FILTERS)]
+    pub typed_config: Option<AnyMessage>,
+}
+
+/// `envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector`: reads the `ClientHello`.
+#[derive(Clone, Copy, PartialEq, Eq, Message, Described)]
+#[schema(name = "envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector")]
+#[schema(unused = "1 enable_ja3_fingerprinting, 2 initial_read_buffer_size, \
+          3 enable_ja4_fingerprinting, 4 close_connection_on_client_hello_parsing_errors, \
+          5 max_client_hello_size")]
+pub struct TlsInspectorMessage {}
 
 /// `envoy.config.core.v3.TransportSocket` of a listener: TLS.
 #[derive(Clone, PartialEq, Eq, Message, Described)]

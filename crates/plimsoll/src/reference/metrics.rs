@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use plimsoll_client::metric_name;
 use plimsoll_core::stats::Metric;
-use plimsoll_proxy::stats::{HttpStats, RouteStats, ServerStats};
+use plimsoll_proxy::stats::{HttpStats, ListenerStats, RouteStats, ServerStats};
 
 pub(super) fn page() -> String {
     let mut text =
@@ -28,6 +28,7 @@ pub(super) fn page() -> String {
     let tables = [
         ("plimsoll_http_", HttpStats::METRICS),
         ("plimsoll_http_rds_", RouteStats::METRICS),
+        ("plimsoll_listener_", ListenerStats::METRICS),
         ("plimsoll_", ServerStats::METRICS),
     ];
     for (prefix, metrics) in tables {

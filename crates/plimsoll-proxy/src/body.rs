@@ -15,6 +15,7 @@ use plimsoll_client::{RequestEnd, ResponseBody};
 
 use crate::connection::Connection;
 use crate::exchange::Exchange;
+use crate::mirror::BodyMirrors;
 use crate::stream_timeouts::StreamTimeouts;
 
 /// Error of a body that ended early.
@@ -25,6 +26,7 @@ pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) struct MeteredBody {
     incoming: Incoming,
     meter: Option<Arc<BodyMeter>>,
+    mirrors: Option<Box<BodyMirrors>>,
 }
 
 /// Counts the bytes of a request body, enforces its size limit, and notes its end.
@@ -95,8 +97,26 @@ impl BodyMeter {
 }
 
 impl MeteredBody {
-    pub(crate) const fn new(incoming: Incoming, meter: Option<Arc<BodyMeter>>) -> Self {
-        Self { incoming, meter }
+    pub(crate) const fn new(
+        incoming: Incoming,
+        meter: Option<Arc<BodyMeter>>,
+        mirrors: Option<Box<BodyMirrors>>,
+    ) -> Self {
+        Self {
+            incoming,
+            meter,
+            mirrors,
+        }
+    }
+
+    fn mirror(&mut self, frame: Option<&Result<Frame<Bytes>, hyper::Error>>) {
+        let ended = frame.is_none() || self.incoming.is_end_stream();
+        if let (Some(mirrors), Some(Ok(frame))) = (&mut self.mirrors, frame) {
+            mirrors.push(frame);
+        }
+        if ended && let Some(mirrors) = &mut self.mirrors {
+            mirrors.end();
+        }
     }
 }
 
@@ -118,6 +138,9 @@ impl Body for MeteredBody {
             if frame.is_none() || self.incoming.is_end_stream() {
                 meter.record_end();
             }
+        }
+        if self.mirrors.is_some() {
+            self.mirror(frame.as_ref());
         }
         Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
     }

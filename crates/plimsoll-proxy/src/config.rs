@@ -173,6 +173,8 @@ pub struct HttpOptions {
     pub suppress_envoy_headers: bool,
     /// Token bucket of the local rate limit filter.
     pub local_rate_limit: Option<Arc<TokenBucket>>,
+    /// Whether the CORS filter is present.
+    pub cors: bool,
     /// Path that the health check filter answers.
     pub health_check_path: Option<String>,
     pub path: PathOptions,
@@ -292,6 +294,7 @@ impl Default for HttpOptions {
             upgrades: Vec::new(),
             suppress_envoy_headers: false,
             local_rate_limit: None,
+            cors: false,
             health_check_path: None,
             path: PathOptions::default(),
             headers_with_underscores: HeadersWithUnderscores::default(),

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use http::{Response, Version};
+use http::{Request, Response, Version};
+use http_body::Body as _;
+use hyper::body::Incoming;
 use plimsoll_client::Error;
 
 use crate::access_log::{Outcome, PendingEntry};
@@ -60,6 +62,13 @@ impl Exchange {
 
     pub(crate) const fn connection(&self) -> &Arc<Connection> {
         &self.connection
+    }
+
+    /// Starts the time limits that begin with the end of the request, if it has no body.
+    pub(crate) fn note_request_end(&self, request: &Request<Incoming>) {
+        if request.body().is_end_stream() {
+            self.timeouts().request_ended(self.connection.worker.now());
+        }
     }
 
     /// Returns the time since the request headers.

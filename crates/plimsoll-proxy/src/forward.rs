@@ -19,12 +19,15 @@ use plimsoll_core::log_line;
 use crate::body::{BodyMeter, MeteredBody, ProxyBody};
 use crate::client_cert;
 use crate::config::HttpOptions;
-use crate::connection::{Connection, DrainLevel};
+use crate::connection::Connection;
 use crate::exchange::{Exchange, protocol};
+use crate::filters::apply_filters;
+use crate::header_rules::HeaderRules;
 use crate::headers::{self, X_FORWARDED_HOST, X_REQUEST_ID};
 use crate::listener::ChainRuntime;
 use crate::local_reply::{self, LocalReply};
 use crate::log_lines;
+use crate::mirror;
 use crate::request_policy::{self, Refused};
 use crate::router::{
     CompiledAction, CompiledRoute, DirectResponse, Forward, HashPolicy, HashSource, RequestView,
@@ -62,10 +65,7 @@ async fn respond(
     let runtime = runtime.chain(connection.chain);
     let options = &runtime.config().http;
     let mut exchange = Exchange::begin(connection, stream, request.version(), options);
-    if request.body().is_end_stream() {
-        let now = exchange.connection().worker.now();
-        exchange.timeouts().request_ended(now);
-    }
+    exchange.note_request_end(&request);
     let port = exchange.connection().local_port();
     if let Err(refused) = request_policy::apply(&mut request, options, port) {
         return refuse(refused, exchange);
@@ -78,15 +78,12 @@ async fn respond(
         let pending = runtime.logs.iter().map(|log| log.begin(&view)).collect();
         exchange.start_log(pending, request.version());
     }
-    if let Some(reply) = filter(&view, options, exchange.connection()) {
-        return reply.response(is_grpc(request.headers()), exchange);
-    }
-    let stats = &exchange.connection().stats;
-    let worker = &exchange.connection().worker;
-    let Some(route) = runtime.routes.route(&view, || worker.draw()) else {
-        stats.no_route.increment();
-        return LocalReply::NO_ROUTE.response(is_grpc(request.headers()), exchange);
+    let (selected, cors) = apply_filters(runtime, &view, exchange.connection());
+    let route = match selected {
+        Ok(route) => route,
+        Err(reply) => return reply.response(is_grpc(request.headers()), exchange, cors),
     };
+    let stats = &exchange.connection().stats;
     let mut info = route
         .needs_request_info
         .then(|| request_info(&view, route, &exchange, request.version()));
@@ -112,15 +109,25 @@ async fn respond(
             direct_response(direct, exchange)
         }
     };
-    if let Some(info) = &mut info {
-        info.status = Some(response.status().as_u16());
+    apply_response_rules(&route.response_rules, &mut response, info.as_deref_mut());
+    if let Some(cors) = cors {
+        cors.apply(&mut response);
     }
-    let rules = &route.response_rules;
-    rules.apply_to_response(response.headers_mut(), info.as_deref());
     if let Some(server) = &options.server {
         response.headers_mut().insert(SERVER, server.clone());
     }
     response
+}
+
+fn apply_response_rules(
+    rules: &HeaderRules,
+    response: &mut Response<ProxyBody>,
+    mut info: Option<&mut RequestInfo>,
+) {
+    if let Some(info) = &mut info {
+        info.status = Some(response.status().as_u16());
+    }
+    rules.apply_to_response(response.headers_mut(), info.as_deref());
 }
 
 fn refuse(refused: Refused, exchange: Exchange) -> Response<ProxyBody> {
@@ -138,28 +145,6 @@ fn direct_response(direct: &DirectResponse, mut exchange: Exchange) -> Response<
     *response.status_mut() = direct.status;
     exchange.record_response(&response);
     response.map(|()| ProxyBody::local(direct.body.clone(), exchange))
-}
-
-/// Applies the health check filter and the local rate limit; returns their reply.
-fn filter(
-    view: &RequestView<'_>,
-    options: &HttpOptions,
-    connection: &Connection,
-) -> Option<LocalReply> {
-    if options.health_check_path.as_deref() == Some(view.path_and_query) {
-        let draining = connection.drain_level() != DrainLevel::Serve;
-        return Some(if draining {
-            LocalReply::DRAINING
-        } else {
-            LocalReply::HEALTHY
-        });
-    }
-    let bucket = options.local_rate_limit.as_ref()?;
-    if bucket.try_take() {
-        return None;
-    }
-    connection.stats.rate_limited.increment();
-    Some(LocalReply::RATE_LIMITED)
 }
 
 /// Collects the values that header formats such as `%UPSTREAM_HOST%` refer to.
@@ -279,7 +264,8 @@ impl UpstreamRequest<'_> {
         exchange.timeouts().apply_route(self.limits());
         let id = response_request_id(&request, options);
         let meter = meter(&mut request, options, &mut exchange);
-        let request = request.map(|body| MeteredBody::new(body, meter.clone()));
+        let mirrors = mirror::start(self.forward, &request, tunnel.is_some(), &exchange);
+        let request = request.map(|body| MeteredBody::new(body, meter.clone(), mirrors));
         let call = worker.call(self.forward, weighted, cluster, request);
         let result = match call {
             Ok(call) => match exchange.await_response(call).await {
@@ -305,7 +291,7 @@ impl UpstreamRequest<'_> {
             response.headers_mut().insert(X_REQUEST_ID, id);
         }
         if let Some(weighted) = weighted {
-            apply_weighted(weighted, &mut response, info);
+            apply_response_rules(&weighted.response_rules, &mut response, info);
         }
         response
     }
@@ -482,18 +468,6 @@ fn record_host(host: SocketAddr, exchange: &mut Exchange, info: Option<&mut Requ
     if let Some(info) = info {
         info.upstream_host = Some(host);
     }
-}
-
-fn apply_weighted(
-    weighted: &WeightedCluster,
-    response: &mut Response<ProxyBody>,
-    mut info: Option<&mut RequestInfo>,
-) {
-    if let Some(info) = &mut info {
-        info.status = Some(response.status().as_u16());
-    }
-    let rules = &weighted.response_rules;
-    rules.apply_to_response(response.headers_mut(), info.as_deref());
 }
 
 fn response_request_id(request: &Request<Incoming>, options: &HttpOptions) -> Option<HeaderValue> {

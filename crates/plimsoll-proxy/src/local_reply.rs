@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, LOCATION};
-use http::{HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use plimsoll_client::{Error, ErrorKind};
 
 use crate::body::ProxyBody;
@@ -166,6 +166,14 @@ fn split_port(host: &str) -> (&str, Option<&str>) {
         Some((name, port)) if !port.is_empty() && !port.ends_with(']') => (name, Some(port)),
         _ => (host, None),
     }
+}
+
+/// Answers a preflight request of CORS.
+pub(crate) fn preflight(headers: HeaderMap, mut exchange: Exchange) -> Response<ProxyBody> {
+    let mut response = Response::new(());
+    *response.headers_mut() = headers;
+    exchange.record_response(&response);
+    response.map(|()| ProxyBody::local(Bytes::new(), exchange))
 }
 
 pub(crate) fn redirect(

@@ -19,6 +19,7 @@ pub use action::{
 };
 pub use plimsoll_xds::route::PathMatcher;
 
+use crate::cors::CorsPolicy;
 use crate::header_rules::HeaderRules;
 
 /// The parts of a request that routes match on.
@@ -41,6 +42,8 @@ pub struct RouteTable {
     routes: Vec<Vec<CompiledRoute>>,
     /// Whether a route has a `runtime_fraction`, so that matching needs a random number.
     has_fractions: bool,
+    /// Whether a route has a policy of the CORS filter.
+    pub(crate) has_cors: bool,
 }
 
 /// A compiled route: name, action and header rules, without match conditions.
@@ -54,6 +57,8 @@ pub struct CompiledRoute {
     pub request_rules: HeaderRules,
     /// Mutations of response headers by the route, its virtual host and the route configuration.
     pub response_rules: HeaderRules,
+    /// Policy of the CORS filter.
+    pub cors: Option<CorsPolicy>,
     pub(crate) needs_request_info: bool,
 }
 

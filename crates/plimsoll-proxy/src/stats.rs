@@ -63,6 +63,16 @@ counters! {
         downstream_rq_too_large,
         /// Requests rejected with 429 by the local rate limit.
         rate_limited,
+        /// Requests whose origin the CORS policy of their route allows.
+        origin_valid = "cors.origin_valid",
+        /// Requests whose origin the CORS policy of their route does not allow.
+        origin_invalid = "cors.origin_invalid",
+        /// Copies of requests that were sent to clusters of `request_mirror_policies`.
+        rq_mirrored,
+        /// Copies of requests that were aborted because they lagged too far behind.
+        rq_mirror_aborted,
+        /// Copies of requests that were not sent because too many are active on the worker.
+        rq_mirror_overflow,
         /// Requests that ended before there was a response: canceled, or connection lost.
         downstream_rq_rx_reset,
         /// Requests answered with 404 because no route matches.

@@ -10,12 +10,15 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{Request, Response};
+use http_body::Body;
 use plimsoll_client::{Client, ClusterService, Error, RequestOptions, ResponseBody};
 use plimsoll_core::rng::{Rng as _, Xoshiro256};
 use tower_service::Service as _;
 
-use crate::body::MeteredBody;
+use crate::body::{BoxError, MeteredBody};
+use crate::mirror::{MirrorBody, MirrorCount};
 use crate::router::{Forward, ForwardId, WeightedCluster};
 use crate::stream_timeouts::StreamTimeouts;
 
@@ -30,6 +33,7 @@ pub(crate) struct Worker {
     ticks: AtomicU32,
     /// HTTP/2 streams whose limits are checked; ended ones are removed on the next tick.
     streams: Mutex<Vec<Arc<StreamTimeouts>>>,
+    pub(crate) mirrors: MirrorCount,
     state: Mutex<WorkerState>,
 }
 
@@ -59,6 +63,7 @@ impl Worker {
             route_epoch,
             ticks: AtomicU32::new(0),
             streams: Mutex::default(),
+            mirrors: MirrorCount::default(),
             state: Mutex::new(WorkerState {
                 services: HashMap::new(),
                 epochs: (0, 0),
@@ -79,6 +84,37 @@ impl Worker {
         cluster: Arc<str>,
         request: Request<MeteredBody>,
     ) -> Result<ClusterCall, Error> {
+        let id = weighted.map_or(forward.id, |entry| entry.id);
+        let options = || request_options(forward, weighted, None);
+        self.call_with(id, cluster, options, request)
+    }
+
+    /// Sends a copy of a request to a cluster, without retries.
+    pub(crate) fn call_mirror(
+        &self,
+        id: ForwardId,
+        cluster: Arc<str>,
+        timeout: Option<Duration>,
+        request: Request<MirrorBody>,
+    ) -> Result<ClusterCall, Error> {
+        let options = || RequestOptions {
+            timeout,
+            ..RequestOptions::default()
+        };
+        self.call_with(id, cluster, options, request)
+    }
+
+    /// Sends a request with the service cached under `id`; a new one gets `options`.
+    fn call_with<B>(
+        &self,
+        id: ForwardId,
+        cluster: Arc<str>,
+        options: impl FnOnce() -> RequestOptions,
+        request: Request<B>,
+    ) -> Result<ClusterCall, Error>
+    where
+        B: Body<Data = Bytes, Error = BoxError> + Send + 'static,
+    {
         let mut state = self.lock();
         let routes = self.route_epoch.load(Ordering::Relaxed);
         let epochs = (self.client.cluster_epoch(), routes);
@@ -86,14 +122,13 @@ impl Worker {
             state.services.clear();
             state.epochs = epochs;
         }
-        let id = weighted.map_or(forward.id, |entry| entry.id);
         match state.services.entry((id, cluster)) {
             Entry::Occupied(mut cached) => Ok(cached.get_mut().call(request)),
             Entry::Vacant(vacant) => {
                 let service = self
                     .client
                     .service_on(&vacant.key().1, self.index)?
-                    .with_defaults(request_options(forward, weighted, None));
+                    .with_defaults(options());
                 Ok(vacant.insert(service).call(request))
             }
         }

@@ -436,6 +436,51 @@ async fn filter_chains_of_the_server_are_selected_by_server_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn cors_and_mirrors_come_from_the_server() {
+    let address = free_address();
+    let (main, mirror) = (Backend::echo("one").await, Backend::echo("copy").await);
+    let manager = chains::from_rds("front", "r").replace(
+        "stat_prefix",
+        "http_filters: [{name: envoy.filters.http.cors, typed_config: {'@type': type.googleapis.com/\
+         envoy.extensions.filters.http.cors.v3.Cors}}, {name: router, typed_config: {'@type': \
+         type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}], stat_prefix",
+    );
+    let text = chains::listener(address, &[chains::chain("", &manager, "")], "");
+    let route = |policy_type: &str| {
+        format!(
+            "{{match: {{prefix: /}}, route: {{cluster: c1, request_mirror_policies: [{{cluster: \
+             c2}}]}}, typed_per_filter_config: {{envoy.filters.http.cors: {{'@type': \
+             type.googleapis.com/{policy_type}, allow_origin_string_match: [{{exact: 'http://o'}}]\
+             }}}}}}"
+        )
+    };
+    let policy = route("envoy.extensions.filters.http.cors.v3.CorsPolicy");
+    let with = |routes: Made| {
+        let clusters = [upstream("c1", &main), upstream("c2", &mirror)].concat();
+        [&[written("front", &text), routes][..], &clusters].concat()
+    };
+    let server = Management::start(&with(resources::routed("r", &[&policy])));
+    let proxy = Proxy::start(&config(server.address, "GRPC")).await;
+    assert_eq!(server.rejections(), [""; 0]);
+    let request = "GET / HTTP/1.1\r\nhost: h\r\norigin: http://o\r\n\r\n";
+    let response = support::client::send(address, request).await;
+    assert!(response.body.contains("backend: one\n"), "{response:?}");
+    let header = "access-control-allow-origin: http://o\r\n";
+    assert!(response.head.contains(header), "{response:?}");
+    eventually("the request is mirrored", || async { mirror.count() == 1 }).await;
+    let other = route("envoy.extensions.filters.http.lua.v3.LuaPerRoute");
+    server.set(&with(resources::routed("r", &[&other])));
+    eventually("the unsupported policy is rejected", || async {
+        let rejections = server.rejections();
+        let path = "typed_per_filter_config[envoy.filters.http.cors]";
+        rejections.iter().any(|reason| reason.contains(path))
+    })
+    .await;
+    assert!(answers(address, "one").await, "the old routes stay");
+    proxy.shut_down().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn listeners_of_the_file_take_precedence() {
     let [own, other] = [free_address(), free_address()];
     let inline = format!(

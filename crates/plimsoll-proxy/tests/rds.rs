@@ -72,10 +72,10 @@ fn upstream(name: &str, backend: &Backend) -> [Made; 2] {
     ]
 }
 
-/// Routes with a field that the proxy does not support: `request_mirror_policies`, number 13.
-fn mirrored(name: &str, cluster: &str) -> Made {
+/// Routes with a field that the proxy does not support: `vhost_header`, number 18.
+fn unsupported(name: &str, cluster: &str) -> Made {
     let (_, name, body) = routes(name, cluster);
-    let body = [&body[..], &[0x6a, 0]].concat();
+    let body = [&body[..], &[0x92, 1, 0]].concat();
     (ROUTE_CONFIGURATION, name, Bytes::from(body))
 }
 
@@ -200,14 +200,14 @@ async fn unsupported_routes_are_nacked_and_the_last_valid_ones_stay() {
         let server = Management::start(&with(routes("r", "c1")));
         let proxy = Proxy::start(&config(server.address, variant, &[])).await;
         answered_by(&proxy, "one").await;
-        server.set(&with(mirrored("r", "c2")));
+        server.set(&with(unsupported("r", "c2")));
         eventually("the routes are rejected", || async {
             !server.rejections().is_empty()
         })
         .await;
         let refusal = server.rejections()[0].clone();
         assert!(
-            refusal.contains("request_mirror_policies: is not supported"),
+            refusal.contains("vhost_header: is not supported"),
             "{refusal}"
         );
         assert!(

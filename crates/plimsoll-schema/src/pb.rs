@@ -15,12 +15,14 @@
 
 pub mod access_log;
 pub mod cluster;
+pub mod cors;
 pub mod discovery;
 pub mod endpoint;
 pub mod enums;
 pub mod listener;
 pub mod load_stats;
 pub mod metadata;
+pub mod mirror;
 pub mod policy;
 pub mod route;
 pub mod subset;

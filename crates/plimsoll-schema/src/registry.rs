@@ -15,6 +15,7 @@ pub fn by_name(full_name: &str) -> Option<&'static Descriptor> {
         PROTOCOL_OPTIONS,
         FILTERS,
         LISTENER_FILTERS,
+        PER_FILTER_CONFIGS,
         ACCESS_LOGS,
     ];
     all.into_iter()
@@ -53,10 +54,14 @@ pub static FILTERS: Types = &[
     pb::listener::HttpConnectionManagerMessage::DESCRIPTOR,
     pb::listener::RouterMessage::DESCRIPTOR,
     pb::listener::BufferMessage::DESCRIPTOR,
+    pb::cors::CorsMessage::DESCRIPTOR,
 ];
 
 /// Listener filters.
 pub static LISTENER_FILTERS: Types = &[pb::listener::TlsInspectorMessage::DESCRIPTOR];
+
+/// Settings of HTTP filters in routes: `typed_per_filter_config`.
+pub static PER_FILTER_CONFIGS: Types = &[pb::cors::CorsPolicyMessage::DESCRIPTOR];
 
 /// Access logs of a listener.
 pub static ACCESS_LOGS: Types = &[

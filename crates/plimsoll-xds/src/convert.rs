@@ -8,6 +8,7 @@ pub(crate) mod cluster;
 pub(crate) mod decode_listener;
 pub(crate) mod discovery;
 pub(crate) mod encode_listener;
+mod filter_config;
 #[cfg(test)]
 mod hex;
 pub(crate) mod load_assignment;

@@ -5,6 +5,7 @@
 //! holds the matchers.
 
 mod domain;
+mod filter_config;
 mod matching;
 
 pub use plimsoll_schema::pb::enums::AppendAction;
@@ -15,6 +16,7 @@ use bytes::Bytes;
 use plimsoll_core::model::metadata::{MatchCriteria, Metadata};
 use plimsoll_core::units::FieldError;
 
+pub use filter_config::{CorsPolicy, MirrorTarget, PerFilterConfig, RequestMirrorPolicy};
 pub use matching::{
     HeaderMatcher, HeaderPattern, PathMatcher, QueryParameterMatcher, RequestHead, RouteMatch,
     RuntimeFraction,
@@ -34,6 +36,8 @@ pub struct RouteConfiguration {
     /// Applies the header rules of the configuration first and those of routes last, so that a
     /// route's rules win. Rules of a weighted cluster are applied first in any case.
     pub most_specific_header_mutations_wins: bool,
+    /// Ignored by gRPC clients.
+    pub filters: PerFilterConfig,
     /// Paths of fields that are set but not supported. gRPC ignores them; a proxy must not.
     pub unread: Vec<String>,
     /// Encoded message, for the admin API.
@@ -63,6 +67,8 @@ pub struct VirtualHost {
     /// Default for routes without a retry policy of their own.
     pub retry_policy: Option<RetryPolicy>,
     pub headers: HeaderRules,
+    /// Ignored by gRPC clients.
+    pub filters: PerFilterConfig,
 }
 
 /// Match conditions with an action (`Route`).
@@ -73,6 +79,8 @@ pub struct Route {
     pub action: Action,
     /// Ignored by gRPC clients.
     pub headers: HeaderRules,
+    /// Ignored by gRPC clients.
+    pub filters: PerFilterConfig,
 }
 
 /// The four header mutation lists of one message.
@@ -137,6 +145,9 @@ pub struct RouteAction {
     pub host_rewrite_literal: String,
     pub auto_host_rewrite: bool,
     pub append_x_forwarded_host: bool,
+    /// Mirror policies of the route, or else of its virtual host or of the route configuration.
+    /// Ignored by gRPC clients.
+    pub request_mirror_policies: Vec<RequestMirrorPolicy>,
 }
 
 /// Cluster selection of a route.
@@ -300,14 +311,14 @@ impl RouteConfiguration {
         limited
     }
 
-    /// Returns the names of all clusters that routes refer to.
+    /// Returns the names of all clusters that routes refer to, those of mirrors included.
     pub fn clusters(&self) -> BTreeSet<&str> {
         let routes = self.virtual_hosts.iter().flat_map(|host| &host.routes);
         let forwards = routes.filter_map(|route| match &route.action {
-            Action::Forward(action) => Some(&action.target),
+            Action::Forward(action) => Some(action),
             _ => None,
         });
-        forwards.flat_map(ClusterSpecifier::clusters).collect()
+        forwards.flat_map(|action| action.clusters()).collect()
     }
 }
 
@@ -334,9 +345,29 @@ impl Route {
             action.retry_policy = retry_policy.cloned();
         }
     }
+
+    /// Applies the mirror policies of the virtual host or the route configuration, unless the route
+    /// has its own.
+    pub fn inherit_mirrors(&mut self, policies: &[RequestMirrorPolicy]) {
+        if let Action::Forward(action) = &mut self.action
+            && action.request_mirror_policies.is_empty()
+        {
+            action.request_mirror_policies = policies.to_vec();
+        }
+    }
 }
 
 impl RouteAction {
+    /// Returns all clusters that get requests or copies of them.
+    pub fn clusters(&self) -> impl Iterator<Item = &str> {
+        let mirrors = self.request_mirror_policies.iter();
+        let mirrors = mirrors.filter_map(|policy| match &policy.target {
+            MirrorTarget::Cluster(name) => Some(name.as_str()),
+            MirrorTarget::ClusterHeader(_) => None,
+        });
+        self.target.clusters().chain(mirrors)
+    }
+
     /// Returns the subset criteria for the cluster that [`ClusterSpecifier::cluster`] returns for
     /// the same `draw`.
     pub fn criteria(&self, draw: u64) -> Option<&MatchCriteria> {

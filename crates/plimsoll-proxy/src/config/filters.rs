@@ -1,4 +1,4 @@
-//! HTTP filters of a connection manager: health check, local rate limit, buffer, router.
+//! HTTP filters of a connection manager: CORS, health check, local rate limit, buffer, router.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,17 +12,21 @@ use crate::rate_limit::TokenBucket;
 
 const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router";
 const BUFFER: &str = "envoy.extensions.filters.http.buffer.v3.Buffer";
+const CORS: &str = "envoy.extensions.filters.http.cors.v3.Cors";
+/// Name under which routes have policies for the CORS filter.
+const CORS_NAME: &str = "envoy.filters.http.cors";
 const HEALTH_CHECK: &str = "envoy.extensions.filters.http.health_check.v3.HealthCheck";
 const LOCAL_RATE_LIMIT: &str = "envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit";
 
-/// An HTTP filter (`HttpFilter`): health check, local rate limit, buffer, or the router.
+/// An HTTP filter (`HttpFilter`): CORS, health check, local rate limit, buffer, or the router.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct HttpFilterYaml {
-    /// Name of the filter; has no effect.
-    #[serde(rename = "name", default)]
-    _name: String,
+    /// Name of the filter; must be `envoy.filters.http.cors` for CORS, because routes have policies
+    /// under this name. Has no effect for other filters.
+    #[serde(default)]
+    name: String,
     /// Type and settings of the filter.
     typed_config: HttpFilterConfigYaml,
 }
@@ -32,7 +36,8 @@ pub(super) struct HttpFilterYaml {
 #[serde(deny_unknown_fields)]
 struct HttpFilterConfigYaml {
     /// `type.googleapis.com/envoy.extensions.filters.http.` with `router.v3.Router`,
-    /// `buffer.v3.Buffer`, `health_check.v3.HealthCheck` or `local_ratelimit.v3.LocalRateLimit`.
+    /// `buffer.v3.Buffer`, `cors.v3.Cors`, `health_check.v3.HealthCheck` or
+    /// `local_ratelimit.v3.LocalRateLimit`.
     #[serde(rename = "@type")]
     type_url: String,
     /// Buffer: limit of request bodies in bytes; larger ones get 413. Required.
@@ -116,10 +121,11 @@ pub(super) struct Filters {
     pub(super) suppress_envoy_headers: bool,
     pub(super) local_rate_limit: Option<Arc<TokenBucket>>,
     pub(super) health_check_path: Option<String>,
+    pub(super) cors: bool,
 }
 
-/// Checks the filters, of which the last must be the router. Wherever they stand, the health check
-/// comes first, then the rate limit.
+/// Checks the filters, of which the last must be the router. Wherever they stand, CORS comes first,
+/// then the health check, then the rate limit.
 pub(super) fn validate(filters: &[HttpFilterYaml]) -> Result<Filters, FieldError> {
     let mut all = Filters::default();
     let last = filters.len().saturating_sub(1);
@@ -128,17 +134,29 @@ pub(super) fn validate(filters: &[HttpFilterYaml]) -> Result<Filters, FieldError
         let config = &filter.typed_config;
         let added = config.add_to(&mut all, index == last);
         added.map_err(|error| error.under(&prefix))?;
+        if config.is_cors() && filter.name != CORS_NAME {
+            let path = format!("http_filters[{index}].name");
+            let reason = format!("must be {CORS_NAME}: routes have policies under this name");
+            return Err(FieldError::new(path, reason));
+        }
     }
     Ok(all)
 }
 
 impl HttpFilterConfigYaml {
+    fn is_cors(&self) -> bool {
+        expect_type(&self.type_url, CORS).is_ok()
+    }
+
     fn add_to(&self, all: &mut Filters, last: bool) -> Result<(), FieldError> {
         let is = |name: &str| expect_type(&self.type_url, name).is_ok();
         if last {
             expect_type(&self.type_url, ROUTER)?;
             self.allow_only(&["suppress_envoy_headers"])?;
             all.suppress_envoy_headers = self.suppress_envoy_headers.unwrap_or(false);
+        } else if self.is_cors() {
+            self.allow_only(&[])?;
+            all.cors = true;
         } else if is(HEALTH_CHECK) {
             self.allow_only(&["pass_through_mode", "headers"])?;
             all.health_check_path = Some(self.health_check_path()?);

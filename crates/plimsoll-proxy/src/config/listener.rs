@@ -71,7 +71,7 @@ pub(super) struct HttpConnectionManagerYaml {
     route_config: Option<FileMessage<RouteConfigurationMessage>>,
     /// Routes of the management server: their name, and `ads: {}` as the source.
     rds: Option<FileMessage<RdsMessage>>,
-    /// HTTP filters: health check, local rate limit and buffer; the router must be last.
+    /// HTTP filters: CORS, health check, local rate limit and buffer; the router must be last.
     #[serde(default)]
     http_filters: Vec<HttpFilterYaml>,
     /// Access logs. Default none.
@@ -255,6 +255,14 @@ impl HttpConnectionManagerYaml {
         expect_type(&self.type_url, HTTP_CONNECTION_MANAGER)?;
         let http = self.options()?;
         let routes = routes(self.route_config, self.rds)?;
+        if let RouteSource::Inline(table) = &routes
+            && table.has_cors
+            && !http.cors
+        {
+            let reason = "has typed_per_filter_config of envoy.filters.http.cors, which has no \
+                          effect without this filter in http_filters";
+            return Err(FieldError::new("route_config", reason));
+        }
         let mut access_log = Vec::new();
         for (index, log) in self.access_log.into_iter().enumerate() {
             let prefix = format!("access_log[{index}]");
@@ -319,6 +327,7 @@ impl HttpConnectionManagerYaml {
             upgrades,
             suppress_envoy_headers: filters.suppress_envoy_headers,
             local_rate_limit: filters.local_rate_limit,
+            cors: filters.cors,
             health_check_path: filters.health_check_path,
             path: PathOptions {
                 normalize: self.normalize_path,

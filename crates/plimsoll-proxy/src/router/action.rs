@@ -10,6 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use plimsoll_client::{MatchCriteria, RetryPolicy};
 
 use crate::header_rules::HeaderRules;
+use crate::mirror::MirrorPolicy;
 
 /// What a route does with a request: forward, redirect or respond.
 #[derive(Debug)]
@@ -40,6 +41,8 @@ pub struct Forward {
     pub host_rewrite: Option<HeaderValue>,
     pub append_x_forwarded_host: bool,
     pub hash_policy: Vec<HashPolicy>,
+    /// Clusters that get copies of requests.
+    pub mirrors: Vec<MirrorPolicy>,
 }
 
 /// Identifies a [`Forward`] or [`WeightedCluster`] within the process.

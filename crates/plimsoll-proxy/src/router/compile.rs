@@ -16,11 +16,15 @@ use super::{
     ClusterSelector, CompiledAction, CompiledRoute, DirectResponse, Forward, ForwardId, HashPolicy,
     HashSource, PathRedirect, Redirect, RouteTable, WeightedCluster,
 };
+use crate::cors::CorsPolicy;
 use crate::header_rules::{RequestResponseRules, header_name};
 use crate::log_lines;
+use crate::mirror::{MirrorPolicy, MirrorTarget};
 
 /// Envoy's default of `RouteAction.timeout`.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(15);
+/// Field of a CORS policy.
+const CORS_PATH: &str = "typed_per_filter_config[envoy.filters.http.cors]";
 
 impl TryFrom<Arc<RouteConfiguration>> for RouteTable {
     type Error = FieldError;
@@ -31,12 +35,14 @@ impl TryFrom<Arc<RouteConfiguration>> for RouteTable {
         }
         log_line!(log_lines::ROUTES_COMPILED, routes = config.name);
         let rules = RequestResponseRules::try_from(&config.headers)?;
+        check_filters(&config.filters)?;
         let mut routes = Vec::new();
         for (index, host) in config.virtual_hosts().iter().enumerate() {
             let prefix = format!("virtual_hosts[{index}]");
             let enclosing = EnclosingRules {
                 rules: &rules,
                 first: config.most_specific_header_mutations_wins,
+                filters: [&host.filters, &config.filters],
             };
             routes.push(virtual_host(host, enclosing).map_err(|error| error.under(&prefix))?);
         }
@@ -45,9 +51,11 @@ impl TryFrom<Arc<RouteConfiguration>> for RouteTable {
             .iter()
             .flat_map(|host| &host.routes)
             .any(|route| route.route_match.runtime_fraction.is_some());
+        let has_cors = routes.iter().flatten().any(|route| route.cors.is_some());
         Ok(Self {
             routes,
             has_fractions,
+            has_cors,
             config,
         })
     }
@@ -59,6 +67,8 @@ struct EnclosingRules<'a> {
     rules: &'a RequestResponseRules,
     /// Apply the enclosing rules first, so that the route's own rules take precedence.
     first: bool,
+    /// Filter settings of the virtual host and of the route configuration.
+    filters: [&'a model::PerFilterConfig; 2],
 }
 
 impl EnclosingRules<'_> {
@@ -80,6 +90,7 @@ fn virtual_host(
         rules: &rules,
         ..enclosing
     };
+    check_filters(&host.filters)?;
     if let Some(retry) = &host.retry_policy {
         retry_policy(retry).map_err(|error| error.under("retry_policy"))?;
     }
@@ -88,6 +99,17 @@ fn virtual_host(
         route(entry, enclosing).map_err(|error| error.under(&prefix))
     });
     routes.collect()
+}
+
+/// Rejects settings of filters that the proxy does not have.
+fn check_filters(filters: &model::PerFilterConfig) -> Result<(), FieldError> {
+    match &filters.unsupported {
+        None => Ok(()),
+        Some((key, reason)) => {
+            let path = format!("typed_per_filter_config[{key}]");
+            Err(FieldError::new(path, reason.as_str()))
+        }
+    }
 }
 
 fn route(route: &model::Route, enclosing: EnclosingRules<'_>) -> Result<CompiledRoute, FieldError> {
@@ -121,6 +143,10 @@ fn route(route: &model::Route, enclosing: EnclosingRules<'_>) -> Result<Compiled
             return Err(FieldError::new(*field, "is not supported"));
         }
     };
+    check_filters(&route.filters)?;
+    let [host, config] = enclosing.filters;
+    let cors = CorsPolicy::merge(&[&route.filters, host, config])
+        .map_err(|error| error.under(CORS_PATH))?;
     let rules = enclosing.combine(RequestResponseRules::try_from(&route.headers)?);
     let selector_needs_info = match &action {
         CompiledAction::Forward(forward) => forward.cluster.needs_request_info(),
@@ -135,7 +161,28 @@ fn route(route: &model::Route, enclosing: EnclosingRules<'_>) -> Result<Compiled
             || selector_needs_info,
         request_rules: rules.request,
         response_rules: rules.response,
+        cors,
     })
+}
+
+fn mirrors(policies: &[model::RequestMirrorPolicy]) -> Result<Vec<MirrorPolicy>, FieldError> {
+    let compiled = policies.iter().enumerate().map(|(index, policy)| {
+        let target = match &policy.target {
+            model::MirrorTarget::Cluster(name) => MirrorTarget::Cluster(name.as_str().into()),
+            model::MirrorTarget::ClusterHeader(name) => {
+                let path = format!("request_mirror_policies[{index}].cluster_header");
+                let name = header_name(name).map_err(|error| error.under(&path))?;
+                MirrorTarget::ClusterHeader(name)
+            }
+        };
+        Ok(MirrorPolicy {
+            id: ForwardId::new(),
+            target,
+            fraction: policy.runtime_fraction,
+            append_suffix: !policy.disable_shadow_host_suffix_append,
+        })
+    });
+    compiled.collect()
 }
 
 fn forward(action: &model::RouteAction) -> Result<Forward, FieldError> {
@@ -181,6 +228,7 @@ fn forward(action: &model::RouteAction) -> Result<Forward, FieldError> {
         host_rewrite: host_rewrite.transpose()?,
         append_x_forwarded_host: action.append_x_forwarded_host,
         hash_policy: hash_policy.collect::<Result<_, _>>()?,
+        mirrors: mirrors(&action.request_mirror_policies)?,
     })
 }
 

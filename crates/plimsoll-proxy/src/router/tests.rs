@@ -22,6 +22,7 @@ fn forward(change: impl FnOnce(&mut model::RouteAction)) -> model::Action {
         host_rewrite_literal: String::new(),
         auto_host_rewrite: false,
         append_x_forwarded_host: false,
+        request_mirror_policies: Vec::new(),
     };
     change(&mut action);
     model::Action::Forward(Box::new(action))
@@ -36,6 +37,7 @@ fn route(name: &str, path: PathMatcher, action: model::Action) -> model::Route {
         },
         action,
         headers: model::HeaderRules::default(),
+        filters: model::PerFilterConfig::default(),
     }
 }
 
@@ -215,11 +217,11 @@ fn unsupported_features_are_rejected_with_their_path() {
 
 #[test]
 fn unknown_fields_on_the_wire_are_rejected() {
-    // A `RouteConfiguration` named "r" with field 13, `request_mirror_policies`.
-    let bytes = [0x0a, 1, b'r', 0x6a, 0];
+    // A `RouteConfiguration` named "r" with field 18, `vhost_header`.
+    let bytes = [0x0a, 1, b'r', 0x92, 1, 0];
     let config = wire::decode_route_configuration(&bytes).unwrap();
     let error = RouteTable::try_from(Arc::new(config)).unwrap_err();
-    assert_eq!(error.path(), "request_mirror_policies");
+    assert_eq!(error.path(), "vhost_header");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! `envoy.config.route.v3`. Fields of type `()` are decoded only to detect their presence.
 
+use std::collections::BTreeMap;
+
 use plimsoll_schema_derive::Described;
 use prost::Message;
 
@@ -8,6 +10,7 @@ use super::enums::RedirectCode;
 
 use super::endpoint::FractionalPercentMessage;
 use super::metadata::MetadataMessage;
+use super::mirror::RequestMirrorPolicyMessage;
 use super::tls::{DataSourceMessage, RegexMessage, StringMatcherMessage};
 use super::upstream::Int64RangeMessage;
 use super::{AnyMessage, DurationMessage};
@@ -17,8 +20,7 @@ use super::{AnyMessage, DurationMessage};
 #[schema(name = "envoy.config.route.v3.RouteConfiguration")]
 #[schema(unused = "7 validate_clusters?, 3 internal_only_headers, \
           11 max_direct_response_body_size_bytes, 12 cluster_specifier_plugins, \
-          13 request_mirror_policies, 15 ignore_path_parameters_in_path_matching, \
-          16 typed_per_filter_config, 17 metadata, 18 vhost_header")]
+          15 ignore_path_parameters_in_path_matching, 17 metadata, 18 vhost_header")]
 pub struct RouteConfigurationMessage {
     /// Name of the route configuration.
     #[prost(string, tag = "1")]
@@ -44,19 +46,25 @@ pub struct RouteConfigurationMessage {
     /// Let the most specific header rule (route) win instead of the least specific one.
     #[prost(bool, tag = "10")]
     pub most_specific_header_mutations_wins: bool,
+    /// Clusters that get copies of requests of virtual hosts that have none themselves.
+    #[prost(message, repeated, tag = "13")]
+    pub request_mirror_policies: Vec<RequestMirrorPolicyMessage>,
     /// Ignore the port in the host of a request.
     #[prost(bool, tag = "14")]
     pub ignore_port_in_host_matching: bool,
+    /// Settings of HTTP filters for all virtual hosts, by filter name; only `envoy.filters.http.cors`.
+    #[prost(btree_map = "string, message", tag = "16")]
+    #[schema(types = PER_FILTER_CONFIGS)]
+    pub typed_per_filter_config: BTreeMap<String, AnyMessage>,
 }
 
 /// `VirtualHost`: the routes of a set of domains.
 #[derive(Clone, PartialEq, Message, Described)]
 #[schema(name = "envoy.config.route.v3.VirtualHost")]
 #[schema(unused = "4 require_tls, 5 virtual_clusters, 6 rate_limits, 8 cors, \
-          14 include_request_attempt_count, 15 typed_per_filter_config, 17 hedge_policy, \
+          14 include_request_attempt_count, 17 hedge_policy, \
           18 per_request_buffer_limit_bytes, 19 include_attempt_count_in_response, \
-          20 retry_policy_typed_config, 22 request_mirror_policies, \
-          23 include_is_timeout_retry_header, 24 metadata, 25 request_body_buffer_limit")]
+          20 retry_policy_typed_config, 23 include_is_timeout_retry_header, 24 metadata, 25 request_body_buffer_limit")]
 pub struct VirtualHostMessage {
     /// Name of the virtual host.
     #[prost(string, tag = "1")]
@@ -79,21 +87,26 @@ pub struct VirtualHostMessage {
     /// Headers to remove from requests.
     #[prost(string, repeated, tag = "13")]
     pub request_headers_to_remove: Vec<String>,
+    /// Settings of HTTP filters for all routes, by filter name; only `envoy.filters.http.cors`.
+    #[prost(btree_map = "string, message", tag = "15")]
+    #[schema(types = PER_FILTER_CONFIGS)]
+    pub typed_per_filter_config: BTreeMap<String, AnyMessage>,
     /// Retry policy of routes that do not set one.
     #[prost(message, optional, tag = "16")]
     pub retry_policy: Option<RetryPolicyMessage>,
     #[prost(message, optional, tag = "21")]
     #[schema(opaque)]
     pub matcher: Option<()>,
+    /// Clusters that get copies of requests of routes that have none themselves.
+    #[prost(message, repeated, tag = "22")]
+    pub request_mirror_policies: Vec<RequestMirrorPolicyMessage>,
 }
 
 /// `Route`: which requests match, and what happens to them.
 #[derive(Clone, PartialEq, Message, Described)]
 #[schema(name = "envoy.config.route.v3.Route")]
-#[schema(
-    unused = "4 metadata, 5 decorator, 13 typed_per_filter_config, 15 tracing, \
-          16 per_request_buffer_limit_bytes, 19 stat_prefix, 20 request_body_buffer_limit"
-)]
+#[schema(unused = "4 metadata, 5 decorator, 15 tracing, \
+          16 per_request_buffer_limit_bytes, 19 stat_prefix, 20 request_body_buffer_limit")]
 pub struct RouteMessage {
     /// Conditions that a request must meet. Must be set.
     #[prost(message, optional, tag = "1")]
@@ -120,6 +133,10 @@ pub struct RouteMessage {
     /// Headers to remove from requests.
     #[prost(string, repeated, tag = "12")]
     pub request_headers_to_remove: Vec<String>,
+    /// Settings of HTTP filters for this route, by filter name; only `envoy.filters.http.cors`.
+    #[prost(btree_map = "string, message", tag = "13")]
+    #[schema(types = PER_FILTER_CONFIGS)]
+    pub typed_per_filter_config: BTreeMap<String, AnyMessage>,
     /// Name of the route, for access logs.
     #[prost(string, tag = "14")]
     pub name: String,
@@ -279,7 +296,7 @@ pub struct RuntimeFractionMessage {
     unused = "11 priority, 13 rate_limits, 14 include_vh_rate_limits, 17 cors, \
           20 cluster_not_found_response_code, 23 max_grpc_timeout, 25 upgrade_configs, \
           26 internal_redirect_action, 27 hedge_policy, 28 grpc_timeout_offset, \
-          29 host_rewrite_header, 30 request_mirror_policies, 31 max_internal_redirects, \
+          29 host_rewrite_header, 31 max_internal_redirects, \
           32 regex_rewrite, 33 retry_policy_typed_config, 34 internal_redirect_policy, \
           35 host_rewrite_path_regex, 39 inline_cluster_specifier_plugin, 40 early_data_policy, \
           41 path_rewrite_policy, 42 flush_timeout, 44 host_rewrite, 45 path_rewrite"
@@ -317,6 +334,9 @@ pub struct RouteActionMessage {
     /// Timeout for a request without activity in either direction. Default that of the listener.
     #[prost(message, optional, tag = "24")]
     pub idle_timeout: Option<DurationMessage>,
+    /// Clusters that get copies of requests.
+    #[prost(message, repeated, tag = "30")]
+    pub request_mirror_policies: Vec<RequestMirrorPolicyMessage>,
     #[prost(message, optional, tag = "36")]
     pub max_stream_duration: Option<MaxStreamDurationMessage>,
     #[prost(string, optional, tag = "37")]

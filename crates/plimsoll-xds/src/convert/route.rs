@@ -9,13 +9,14 @@ use bytes::Bytes;
 use plimsoll_core::model::metadata::{MatchCriteria, Metadata};
 use plimsoll_core::units::FieldError;
 
+use super::filter_config::{mirror_policies, per_filter_config};
 use super::matcher::data_source;
 use super::route_match::route_match;
 use super::{decode_resource, exactly_one, named};
 use crate::route::{
     Action, AppendAction, ClusterSpecifier, ClusterWeight, HashPolicy, HashSource, HeaderRules,
-    HeaderValueOption, Redirect, RetryHostPredicate, RetryPolicy, Route, RouteAction,
-    RouteConfiguration, VirtualHost, WeightedClusters, WireBytes,
+    HeaderValueOption, Redirect, RequestMirrorPolicy, RetryHostPredicate, RetryPolicy, Route,
+    RouteAction, RouteConfiguration, VirtualHost, WeightedClusters, WireBytes,
 };
 use plimsoll_schema::error::DecodeError;
 use plimsoll_schema::metadata::envoy_lb;
@@ -49,10 +50,11 @@ pub(super) fn route_configuration(
     message: RouteConfigurationMessage,
 ) -> Result<RouteConfiguration, FieldError> {
     refuse_set(&[("vhds", message.vhds.is_some())])?;
+    let mirrors = mirror_policies(message.request_mirror_policies)?;
     let mut virtual_hosts = Vec::with_capacity(message.virtual_hosts.len());
     for (index, host) in message.virtual_hosts.into_iter().enumerate() {
         let path = format!("virtual_hosts[{index}]");
-        virtual_hosts.push(virtual_host(host).map_err(|error| error.under(&path))?);
+        virtual_hosts.push(virtual_host(host, &mirrors).map_err(|error| error.under(&path))?);
     }
     let headers = HeaderRules {
         request_add: added(message.request_headers_to_add, "request_headers_to_add")?,
@@ -63,21 +65,32 @@ pub(super) fn route_configuration(
     let mut configuration = RouteConfiguration::try_new(message.name, virtual_hosts)?;
     configuration.ignore_port_in_host_matching = message.ignore_port_in_host_matching;
     configuration.headers = headers;
+    configuration.filters = per_filter_config(&message.typed_per_filter_config)?;
     configuration.most_specific_header_mutations_wins = message.most_specific_header_mutations_wins;
     Ok(configuration)
 }
 
-fn virtual_host(message: VirtualHostMessage) -> Result<VirtualHost, FieldError> {
+fn virtual_host(
+    message: VirtualHostMessage,
+    outer_mirrors: &[RequestMirrorPolicy],
+) -> Result<VirtualHost, FieldError> {
     refuse_set(&[("matcher", message.matcher.is_some())])?;
     if message.domains.is_empty() {
         return Err(FieldError::new("domains", "must not be empty"));
     }
     let retry_policy = under(message.retry_policy.map(retry_policy), "retry_policy")?;
+    let own_mirrors = mirror_policies(message.request_mirror_policies)?;
+    let mirrors = if own_mirrors.is_empty() {
+        outer_mirrors
+    } else {
+        &own_mirrors
+    };
     let mut routes = Vec::with_capacity(message.routes.len());
     for (index, entry) in message.routes.into_iter().enumerate() {
         let path = format!("routes[{index}]");
         let mut route = route(entry).map_err(|error| error.under(&path))?;
         route.inherit(retry_policy.as_ref());
+        route.inherit_mirrors(mirrors);
         routes.push(route);
     }
     Ok(VirtualHost {
@@ -85,6 +98,7 @@ fn virtual_host(message: VirtualHostMessage) -> Result<VirtualHost, FieldError> 
         domains: message.domains,
         routes,
         retry_policy,
+        filters: per_filter_config(&message.typed_per_filter_config)?,
         headers: HeaderRules {
             request_add: added(message.request_headers_to_add, "request_headers_to_add")?,
             request_remove: message.request_headers_to_remove,
@@ -115,6 +129,7 @@ fn route(message: RouteMessage) -> Result<Route, FieldError> {
         name: message.name,
         route_match,
         action,
+        filters: per_filter_config(&message.typed_per_filter_config)?,
         headers: HeaderRules {
             request_add: added(message.request_headers_to_add, "request_headers_to_add")?,
             request_remove: message.request_headers_to_remove,
@@ -193,6 +208,7 @@ fn forward(message: RouteActionMessage) -> Result<Action, FieldError> {
         host_rewrite_literal: message.host_rewrite_literal,
         auto_host_rewrite: message.auto_host_rewrite.unwrap_or(false),
         append_x_forwarded_host: message.append_x_forwarded_host,
+        request_mirror_policies: mirror_policies(message.request_mirror_policies)?,
     })))
 }
 

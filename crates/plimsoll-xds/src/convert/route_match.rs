@@ -111,7 +111,7 @@ fn query_parameter(message: QueryParameterMessage) -> Result<QueryParameterMatch
     })
 }
 
-fn fraction(message: RuntimeFractionMessage) -> Result<RuntimeFraction, FieldError> {
+pub(super) fn fraction(message: RuntimeFractionMessage) -> Result<RuntimeFraction, FieldError> {
     let Some(value) = message.default_value else {
         return Err(FieldError::new("default_value", "must be set"));
     };

@@ -209,7 +209,8 @@ impl QueryParameterMatcher {
 }
 
 impl RuntimeFraction {
-    fn includes(self, draw: u64) -> bool {
+    /// Returns whether a request with this random number is in the fraction.
+    pub fn includes(self, draw: u64) -> bool {
         draw % u64::from(self.denominator.max(1)) < u64::from(self.numerator)
     }
 }

@@ -235,6 +235,7 @@ fn the_first_route_wins() {
         route_match,
         action: Action::NonForwarding,
         headers: HeaderRules::default(),
+        filters: PerFilterConfig::default(),
     };
     let mut virtual_host = host(&["*"]);
     virtual_host.routes = vec![

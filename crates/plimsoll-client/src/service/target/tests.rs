@@ -25,6 +25,7 @@ fn action() -> RouteAction {
         host_rewrite_literal: String::new(),
         auto_host_rewrite: false,
         append_x_forwarded_host: false,
+        request_mirror_policies: Vec::new(),
     }
 }
 

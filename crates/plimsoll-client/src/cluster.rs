@@ -27,6 +27,7 @@ use tokio::sync::watch;
 use crate::cluster::initial_fetch::{InitialFetch, until};
 use crate::cluster::manager::Settings;
 use crate::error::{Error, ErrorKind, Side};
+use crate::request::attempt_span::Tracing;
 use crate::upstream::connection::ConnectionLimits;
 use crate::upstream::endpoint::{Endpoint, next_draw};
 
@@ -68,6 +69,7 @@ pub(crate) struct Cluster {
     picks: Mutex<PickCounters>,
     events: Mutex<VecDeque<(Instant, Event)>>,
     seeds: AtomicU64,
+    pub(crate) tracing: Tracing,
 }
 
 impl Cluster {
@@ -98,6 +100,7 @@ impl Cluster {
             picks: Mutex::default(),
             events: Mutex::default(),
             seeds: settings.seed.into(),
+            tracing: settings.tracing.clone(),
         }
     }
 

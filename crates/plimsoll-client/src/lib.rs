@@ -68,7 +68,7 @@
 //! | `metrics` | no | `Client::record_metrics`, for the `metrics` facade |
 //! | `reqwest` | no | `ReqwestService`, for requests and responses of reqwest |
 //! | `reqwest-middleware` | no | `BalancedMiddleware`, for the hosts of a reqwest client |
-//! | `opentelemetry` | no | `Client::register_meter` |
+//! | `opentelemetry` | no | `Client::register_meter`, `ClientBuilder::tracer_provider`, `ExportRuntime` |
 //!
 //! Without default features the client compiles about 50 packages: HTTP/1.1 and HTTP/2, every
 //! policy, load reports, retries, health checks and [`Client::stats`]. A setting that needs a
@@ -83,6 +83,8 @@ mod client;
 mod cluster;
 mod config;
 mod error;
+#[cfg(feature = "opentelemetry")]
+mod export_runtime;
 mod health;
 mod log_lines;
 mod metrics;
@@ -102,6 +104,8 @@ pub use config::{
     RingHashPolicy, RoundRobinPolicy, Tls, WrrLocalityPolicy, ZoneAwarePolicy,
 };
 pub use error::{Error, ErrorKind, Side};
+#[cfg(feature = "opentelemetry")]
+pub use export_runtime::ExportRuntime;
 #[doc(hidden)]
 pub use log_lines::LOG_LINES;
 pub use metrics::{Stat, Stats, metric_name, metrics};

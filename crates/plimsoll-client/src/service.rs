@@ -140,7 +140,8 @@ where
         };
         let first = destination::pick(&self.cluster, picker, &upstream, args);
         let call = Call::new(Arc::clone(&self.cluster), upstream, options, self.pool)
-            .with_request_end(request.extensions_mut().remove());
+            .with_request_end(request.extensions_mut().remove())
+            .with_parent(self.cluster.tracing.parent(&request));
         let source = RequestSource::new(request.map(RequestBody::new), &call.options.retry);
         if call.span.is_disabled() {
             return Box::pin(call.run(first, source));

@@ -2,6 +2,9 @@
 #![cfg(all(feature = "tonic", feature = "xds"))]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+#[cfg(feature = "opentelemetry")]
+#[path = "support/collector.rs"]
+mod collector;
 mod support;
 
 use std::path::PathBuf;
@@ -69,4 +72,20 @@ async fn a_target_of_a_management_server() {
     let printed = run("xds", &args, Some(&bootstrap)).await;
     assert_eq!(backend.seen(), 4, "{printed}");
     assert!(printed.contains("orders: "), "{printed}");
+}
+
+#[cfg(feature = "opentelemetry")]
+#[tokio::test]
+async fn spans_go_to_a_collector() {
+    use collector::{Collector, attribute};
+
+    let backend = Backend::start().await;
+    let collector = Collector::start();
+    let uri = format!("http://{}", collector.address);
+    let printed = run("tracing", &[uri, backend.address.to_string()], None).await;
+    assert_eq!(printed.matches("200 OK 127.0.0.1:").count(), 4, "{printed}");
+    let spans = collector.spans();
+    assert_eq!(spans.len(), 4, "{spans:?}");
+    let (_, _, resource) = collector.last();
+    assert_eq!(attribute(&resource, "service.name"), "shop");
 }

@@ -5,6 +5,8 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "opentelemetry")]
+use opentelemetry::trace::{Tracer, TracerProvider};
 use plimsoll_core::locality_picking::demand::{FractionMap, fractions_of};
 use plimsoll_core::model::assignment::ClusterLoadAssignment;
 use plimsoll_core::model::cluster::ClusterConfig;
@@ -24,6 +26,7 @@ use crate::cluster::service_config;
 use crate::config::checks::Startup;
 use crate::config::{Cluster, environment};
 use crate::error::{Error, ErrorKind};
+use crate::request::attempt_span::Tracing;
 #[cfg(feature = "xds")]
 use crate::xds::XdsOptions;
 #[cfg(feature = "xds")]
@@ -66,6 +69,7 @@ pub struct ClientBuilder {
     seed: Option<u64>,
     initial_fetch_timeout: Option<Duration>,
     fallback_cluster: Option<Arc<str>>,
+    tracing: Tracing,
 }
 
 impl ClientBuilder {
@@ -231,6 +235,24 @@ impl ClientBuilder {
         self
     }
 
+    /// Gives every attempt of a request a span of kind CLIENT from `provider`, whose context goes
+    /// to the host in `traceparent` and `tracestate`. The parent is the caller's active span, or
+    /// else the trace context in the request's headers.
+    ///
+    /// Without this, trace headers of the program pass through unchanged. Build exporters within an
+    /// [`ExportRuntime`](crate::ExportRuntime).
+    #[cfg(feature = "opentelemetry")]
+    #[must_use]
+    pub fn tracer_provider<P>(mut self, provider: &P) -> Self
+    where
+        P: TracerProvider,
+        P::Tracer: Send + Sync + 'static,
+        <P::Tracer as Tracer>::Span: Send + Sync + 'static,
+    {
+        self.tracing = Tracing::new(provider);
+        self
+    }
+
     /// Seeds all random choices, for reproducible tests.
     #[must_use]
     pub const fn seed(mut self, seed: u64) -> Self {
@@ -344,6 +366,7 @@ impl ClientBuilder {
             preconnect: self.preconnect,
             outlier_notify: Arc::default(),
             initial_fetch: Arc::clone(&initial_fetch),
+            tracing: self.tracing,
             seed,
         });
         if let Some(fleet) = self.originating {

@@ -34,6 +34,7 @@ use crate::cluster::managed::ManagedCluster;
 use crate::cluster::status::ClusterStatus;
 use crate::config::checks;
 use crate::log_lines;
+use crate::request::attempt_span::Tracing;
 
 const QUEUE_CAPACITY: usize = 1024;
 /// Maximum number of updates applied before new snapshots are published.
@@ -100,6 +101,7 @@ pub(crate) struct Settings {
     /// Notified when a host reaches the consecutive-error threshold of outlier detection.
     pub(crate) outlier_notify: Arc<Notify>,
     pub(crate) initial_fetch: Arc<InitialFetch>,
+    pub(crate) tracing: Tracing,
 }
 
 #[derive(Debug)]

@@ -26,6 +26,7 @@ use plimsoll_xds::orca::{
 
 use crate::error::BoxError;
 use crate::log_lines;
+use crate::request::attempt_span::AttemptSpan;
 use crate::upstream::connection::ConnectionLimits;
 use crate::upstream::endpoint::Lease;
 
@@ -105,6 +106,8 @@ pub(crate) struct RequestTracker {
     report: FirstReport,
     /// Counters of the cluster, for requests without a lease (under a `ClusterLayer`).
     limits: Option<Arc<ConnectionLimits>>,
+    /// Ends with the response.
+    pub(crate) span: AttemptSpan,
 }
 
 impl std::fmt::Debug for RequestTracker {
@@ -141,6 +144,7 @@ impl RequestTracker {
             started,
             lease: None,
             limits: None,
+            span: AttemptSpan::default(),
             grpc: false,
             status: StatusCode::OK,
             grpc_status: None,
@@ -241,6 +245,7 @@ impl RequestTracker {
         let latency = now.saturating_duration_since(self.started);
         let failed = (outcome == RequestOutcome::Error).then(|| Arc::clone(self.request.host()));
         self.request.finish(outcome);
+        self.span.end(self.status, self.grpc_status);
         if let Some(lease) = self.lease {
             let limits = lease.endpoint().limits();
             if let Some(host) = failed {

@@ -20,6 +20,7 @@ use tracing::field::Empty;
 
 use crate::cluster::{Cluster, RetryBudget, RetryPermit};
 use crate::error::{Error, ErrorKind};
+use crate::request::attempt_span::{AttemptSpan, SpanParent};
 use crate::request::body::{RequestBody, RequestTracker, ResponseBody};
 use crate::request::destination::{self, Destination};
 use crate::request::options::{RequestOptions, RetryPolicy};
@@ -41,6 +42,8 @@ pub(crate) struct Call {
     retries: u32,
     budget: Option<RetryPermit>,
     request_end: Option<RequestEnd>,
+    /// Parent of the attempts' spans; `None` without a tracer provider.
+    parent: Option<SpanParent>,
     pub(crate) span: Span,
 }
 
@@ -69,12 +72,19 @@ impl Call {
             retries: 0,
             budget: None,
             request_end: None,
+            parent: None,
         }
     }
 
     /// Lets timeouts begin with the end of the request.
     pub(crate) fn with_request_end(mut self, end: Option<RequestEnd>) -> Self {
         self.request_end = end;
+        self
+    }
+
+    /// Gives attempts a span.
+    pub(crate) fn with_parent(mut self, parent: Option<SpanParent>) -> Self {
+        self.parent = parent;
         self
     }
 
@@ -163,6 +173,11 @@ impl Call {
     ) -> AttemptOutcome {
         let stats = &self.cluster.limits.stats;
         self.trace(to);
+        let parent = self.parent.as_ref();
+        let span = match request {
+            Some(request) => AttemptSpan::start(parent, &self.cluster, to, self.retries, request),
+            None => AttemptSpan::default(),
+        };
         let started = Clock::system().now();
         // Reserve before the first await: a request that waits for a dial counts as active.
         let reserved = to.host.reserve_request();
@@ -183,6 +198,7 @@ impl Call {
             }) => {
                 stats.count_status(response.status().as_u16());
                 let mut tracker = Box::new(RequestTracker::new(active, started, lease));
+                tracker.span = span;
                 tracker.observe_headers(response.status(), response.headers());
                 tracker.observe_response_time(sent_at);
                 AttemptOutcome::Response(response, tracker)
@@ -191,10 +207,15 @@ impl Call {
                 if error.kind() == ErrorKind::Overflow {
                     self.cluster.load.record_drop();
                 }
+                span.fail(&error);
                 AttemptOutcome::Unsent(error)
             }
-            Ok(SendOutcome::Refused(error)) => AttemptOutcome::Failed(error),
+            Ok(SendOutcome::Refused(error)) => {
+                span.fail(&error);
+                AttemptOutcome::Failed(error)
+            }
             Ok(SendOutcome::Failed(error)) => {
+                span.fail(&error);
                 self.cluster.limits.handle_error(&to.host);
                 AttemptOutcome::Failed(error)
             }
@@ -202,6 +223,7 @@ impl Call {
                 stats.upstream_rq_per_try_timeout.increment();
                 self.cluster.limits.handle_error(&to.host);
                 let error = self.timed_out(limit).with_address(Some(to.host.address()));
+                span.fail(&error);
                 AttemptOutcome::Failed(error)
             }
         }

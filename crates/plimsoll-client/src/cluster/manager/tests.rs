@@ -17,6 +17,7 @@ fn manager() -> ClusterManager {
         seed: 1,
         outlier_notify: Arc::default(),
         initial_fetch: Arc::default(),
+        tracing: Tracing::default(),
     };
     ClusterManager::new(settings).0
 }

@@ -83,6 +83,8 @@ pub struct Outcome {
     pub upstream_host: Option<std::net::SocketAddr>,
     pub route: Arc<str>,
     pub peer: Option<std::net::SocketAddr>,
+    /// `grpc-status` of the response.
+    pub grpc_status: Option<HeaderValue>,
 }
 
 impl Sinks {

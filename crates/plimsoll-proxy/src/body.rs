@@ -216,8 +216,12 @@ impl Body for ProxyBody {
         let frame = ready!(Pin::new(body).poll_frame(cx));
         match &frame {
             Some(Ok(frame)) => {
-                if let (Some(data), Some(exchange)) = (frame.data_ref(), &mut this.exchange) {
-                    exchange.record_sent(data.len());
+                if let Some(exchange) = &mut this.exchange {
+                    match (frame.data_ref(), frame.trailers_ref()) {
+                        (Some(data), _) => exchange.record_sent(data.len()),
+                        (None, Some(trailers)) => exchange.record_grpc_status(trailers),
+                        (None, None) => {}
+                    }
                 }
             }
             Some(Err(_)) => {

@@ -14,6 +14,7 @@ mod filter_chain;
 mod filters;
 mod listener;
 mod tls;
+mod tracing;
 
 #[cfg(test)]
 mod tests;
@@ -43,6 +44,7 @@ pub use edge::{
     ClientCertDetails, EscapedSlashes, ForwardClientCert, HeadersWithUnderscores, PathOptions,
     StripHostPort,
 };
+pub use tracing::{CollectorConfig, CustomTag, OtlpProtocol, Sampling, TagValue, TracingConfig};
 
 /// Validated configuration of a proxy.
 #[derive(Debug)]
@@ -106,6 +108,8 @@ pub struct FilterChainConfig {
     pub http: HttpOptions,
     pub routes: RouteSource,
     pub access_log: Vec<AccessLogConfig>,
+    /// `None` passes trace headers through unchanged.
+    pub tracing: Option<Arc<TracingConfig>>,
 }
 
 /// Source of the routes of a filter chain: inline or RDS.
@@ -230,7 +234,10 @@ impl ListenerConfig {
     /// connections that were accepted with any other setting are drained.
     pub(crate) fn differs_only_in_routes(&self, other: &Self) -> bool {
         let same = |(one, other): (&FilterChainConfig, &FilterChainConfig)| {
-            one.tls == other.tls && one.http == other.http && one.access_log == other.access_log
+            one.tls == other.tls
+                && one.http == other.http
+                && one.access_log == other.access_log
+                && one.tracing == other.tracing
         };
         self.name == other.name
             && self.selector == other.selector
@@ -402,7 +409,36 @@ impl ProxyConfig {
             }
         }
         self.check_clusters()?;
+        self.check_collectors()?;
         Ok(self)
+    }
+
+    /// Checks that clusters of collectors are known, unless the management server may send them.
+    fn check_collectors(&self) -> Result<(), FieldError> {
+        if self.xds.as_ref().is_some_and(|xds| xds.clusters) {
+            return Ok(());
+        }
+        for (index, listener) in self.listeners.iter().enumerate() {
+            for (chain, config) in listener.chains.iter().enumerate() {
+                let tracing = config.tracing.as_ref();
+                let Some(collector) = tracing.and_then(|tracing| tracing.collector.as_ref()) else {
+                    continue;
+                };
+                let mut clusters = self.clusters.iter();
+                if clusters.any(|one| **one.config.name() == *collector.cluster) {
+                    continue;
+                }
+                let path = format!(
+                    "static_resources.listeners[{index}].{}.filters[0].typed_config.tracing.\
+                     provider.typed_config.{}",
+                    listener.chain_path(chain),
+                    collector.cluster_field()
+                );
+                let reason = format!("no cluster {:?} in static_resources", collector.cluster);
+                return Err(FieldError::new(path, reason));
+            }
+        }
+        Ok(())
     }
 
     fn check_clusters(&self) -> Result<(), FieldError> {

@@ -1,7 +1,8 @@
 //! [`Exchange`]: one request, from its headers to the end of its response.
 //!
-//! Dropping the exchange finishes the request: counters are updated and the access log is written,
-//! however the request ended. The response body owns it, or the tunnel after an upgrade.
+//! Dropping the exchange finishes the request: counters are updated, the access log is written and
+//! the span ended, however the request ended. The response body owns it, or the tunnel after an
+//! upgrade.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use http::{Request, Response, Version};
+use http::{HeaderMap, HeaderName, Request, Response, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use plimsoll_client::Error;
@@ -19,7 +20,10 @@ use crate::body::BodyMeter;
 use crate::config::HttpOptions;
 use crate::connection::Connection;
 use crate::stream_timeouts::{Expiry, StreamTimeouts};
+use crate::trace::{PendingSpan, TraceContext, Tracer};
 use crate::worker::{ClusterCall, UpstreamResponse};
+
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
 #[derive(Debug)]
 pub(crate) struct Exchange {
@@ -28,13 +32,16 @@ pub(crate) struct Exchange {
     stream: Option<Arc<StreamTimeouts>>,
     started: Instant,
     status: u16,
-    /// `None` if the request is not written to an access log.
+    /// `None` without `tracing` in the configuration.
+    pub(crate) trace: Option<TraceContext>,
+    /// `None` if the request is neither written to an access log nor has a span.
     log: Option<Box<Log>>,
 }
 
 #[derive(Debug)]
 struct Log {
     pending: Vec<PendingEntry>,
+    span: Option<PendingSpan>,
     outcome: Outcome,
     meter: Option<Arc<BodyMeter>>,
 }
@@ -56,6 +63,7 @@ impl Exchange {
             connection,
             started: Instant::now(),
             status: 0,
+            trace: None,
             log: None,
         }
     }
@@ -114,9 +122,27 @@ impl Exchange {
         }
     }
 
-    pub(crate) fn start_log(&mut self, pending: Vec<PendingEntry>, version: Version) {
+    /// Continues or starts the trace of the request, if the listener has `tracing`.
+    pub(crate) fn begin_trace(
+        &mut self,
+        tracer: Option<&Tracer>,
+        headers: &mut HeaderMap,
+        options: &HttpOptions,
+    ) {
+        let worker = &self.connection.worker;
+        self.trace = tracer.map(|tracer| tracer.begin(headers, options, || worker.draw()));
+    }
+
+    /// Starts recording what the request's log entries and its span need.
+    pub(crate) fn start_log(
+        &mut self,
+        pending: Vec<PendingEntry>,
+        span: Option<PendingSpan>,
+        version: Version,
+    ) {
         self.log = Some(Box::new(Log {
             pending,
+            span,
             outcome: Outcome {
                 protocol: protocol(version),
                 peer: Some(self.connection.peer),
@@ -147,11 +173,21 @@ impl Exchange {
         self.status = response.status().as_u16();
         self.timeouts()
             .response_started(self.connection.worker.now());
+        self.record_grpc_status(response.headers());
         if let Some(log) = &mut self.log {
             for pending in &mut log.pending {
                 pending.response(response.headers());
             }
         }
+    }
+
+    /// Records the gRPC status of trailers, or of the headers of a trailers-only response.
+    pub(crate) fn record_grpc_status(&mut self, headers: &HeaderMap) {
+        self.update_log(|outcome| {
+            if let Some(status) = headers.get(&GRPC_STATUS) {
+                outcome.grpc_status = Some(status.clone());
+            }
+        });
     }
 
     /// Counts bytes of the response body that were passed to the client.
@@ -196,6 +232,9 @@ impl Drop for Exchange {
         }
         for pending in log.pending {
             pending.finish(outcome);
+        }
+        if let Some(span) = log.span {
+            span.finish(log.outcome);
         }
     }
 }

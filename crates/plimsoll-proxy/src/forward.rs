@@ -35,6 +35,7 @@ use crate::router::{
 };
 use crate::stream_timeouts::{Expiry, RouteLimits, StreamTimeouts};
 use crate::substitution::RequestInfo;
+use crate::trace::{TRACEPARENT, TraceContext};
 use crate::upgrade;
 use crate::worker::{self, UpstreamResponse};
 
@@ -70,14 +71,12 @@ async fn respond(
     if let Err(refused) = request_policy::apply(&mut request, options, port) {
         return refuse(refused, exchange);
     }
+    exchange.begin_trace(runtime.tracer.as_ref(), request.headers_mut(), options);
     let view = request_view(&request, exchange.connection().scheme);
     let Some(view) = view.filter(|_| !exchange.connection().has_ambiguous_length()) else {
         return LocalReply::BAD_REQUEST.response(false, exchange);
     };
-    if !runtime.logs.is_empty() {
-        let pending = runtime.logs.iter().map(|log| log.begin(&view)).collect();
-        exchange.start_log(pending, request.version());
-    }
+    start_log(runtime, &view, &mut exchange, request.version());
     let (selected, cors) = apply_filters(runtime, &view, exchange.connection());
     let route = match selected {
         Ok(route) => route,
@@ -128,6 +127,22 @@ fn apply_response_rules(
         info.status = Some(response.status().as_u16());
     }
     rules.apply_to_response(response.headers_mut(), info.as_deref());
+}
+
+/// Starts the access log entries and the span of a request.
+fn start_log(
+    runtime: &ChainRuntime,
+    view: &RequestView<'_>,
+    exchange: &mut Exchange,
+    version: Version,
+) {
+    let tracing = runtime.tracer.as_ref().zip(exchange.trace);
+    let options = &runtime.config().http;
+    let span = tracing.and_then(|(tracer, context)| tracer.start_span(context, view, options));
+    if span.is_some() || !runtime.logs.is_empty() {
+        let pending = runtime.logs.iter().map(|log| log.begin(view)).collect();
+        exchange.start_log(pending, span, version);
+    }
 }
 
 fn refuse(refused: Refused, exchange: Exchange) -> Response<ProxyBody> {
@@ -347,7 +362,9 @@ impl UpstreamRequest<'_> {
         let client_cert = connection.client_cert();
         client_cert::apply(fields, options.forward_client_cert, client_cert);
         headers::add_forwarded(fields, &downstream, options);
-        headers::add_request_id(fields, options, || connection.worker.draw());
+        if exchange.trace.is_none() {
+            headers::add_request_id(fields, options, || connection.worker.draw());
+        }
         if let Some(tunnel) = tunnel {
             fields.insert(CONNECTION, HeaderValue::from_static("upgrade"));
             fields.insert(UPGRADE, tunnel.protocol.clone());
@@ -361,6 +378,9 @@ impl UpstreamRequest<'_> {
                 rules.for_each(|rules| rules.apply_to_request(fields, Some(info)));
                 info.headers.clone_from(fields);
             }
+        }
+        if let Some(value) = exchange.trace.as_ref().and_then(TraceContext::traceparent) {
+            fields.insert(TRACEPARENT, value);
         }
         self.rewrite(request)?;
         if hash.is_some() {

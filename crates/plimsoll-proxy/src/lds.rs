@@ -50,7 +50,9 @@ pub(crate) fn listeners(client: &Client) -> Vec<Arc<ListenerConfig>> {
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_xds::schema::file::FileMessage;
     use plimsoll_xds::wire::{encode_api_listener, encode_http_listener};
+    use plimsoll_xds::yaml::Document;
 
     use super::*;
 
@@ -96,5 +98,37 @@ mod tests {
         assert!(error.path().starts_with("filter_chains"), "{error}");
         let error = DynamicListener::decode(b"\xff").unwrap_err();
         assert_eq!(error.path(), "");
+    }
+
+    #[test]
+    fn tracing_is_read_as_in_a_file() {
+        let listener = |tracing: &str| {
+            let text = format!(
+                "name: front
+address: {{socket_address: {{address: 127.0.0.1, port_value: 0}}}}
+filter_chains:
+- filters:
+  - name: http
+    typed_config:
+      '@type': type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.\
+                 HttpConnectionManager
+      stat_prefix: front
+      route_config: {{}}
+      tracing: {{{tracing}, provider: {{name: t, typed_config: {{'@type': \
+                 type.googleapis.com/envoy.config.trace.v3.OpenTelemetryConfig, grpc_service: \
+                 {{envoy_grpc: {{cluster_name: c}}}}}}}}}}
+"
+            );
+            let document = Document::parse(&text).unwrap();
+            let message: FileMessage<ListenerMessage> = document.read().unwrap();
+            DynamicListener::decode(message.bytes())
+        };
+        let config = listener("random_sampling: {value: 1.5}").unwrap().config;
+        let tracing = config.unwrap().chains[0].tracing.clone().unwrap();
+        assert_eq!(tracing.sampling.random, 150);
+        assert_eq!(tracing.collector.as_ref().unwrap().cluster, "c");
+        let error = listener("verbose: true").unwrap_err();
+        let path = "filter_chains[0].filters[0].typed_config.tracing.verbose";
+        assert_eq!(error.path(), path);
     }
 }

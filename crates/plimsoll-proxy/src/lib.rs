@@ -49,6 +49,7 @@ pub mod stats;
 mod stream_timeouts;
 mod substitution;
 mod tls;
+mod trace;
 mod upgrade;
 mod worker;
 

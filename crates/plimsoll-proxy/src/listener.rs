@@ -40,6 +40,7 @@ use crate::router::RouteTable;
 use crate::stats::{HttpStats, ListenerStats};
 use crate::stream_timeouts::{self, StreamExecutor};
 use crate::tls::{self, ServerTls, TlsError};
+use crate::trace::{Exporters, Tracer};
 
 /// Limit of HTTP/2 streams that a client resets before they are served, and of stream errors that
 /// it causes, before the connection is closed: limits rapid-reset attacks (CVE-2023-44487).
@@ -72,6 +73,8 @@ struct StatsByPrefix {
 pub(crate) enum ListenerError {
     #[error("cannot open access log {}", path.display())]
     AccessLog { path: PathBuf, source: io::Error },
+    #[error("cannot start the exporter of spans")]
+    Tracing(#[source] io::Error),
     #[error(transparent)]
     Tls(#[from] TlsError),
 }
@@ -92,6 +95,7 @@ pub(crate) struct ChainRuntime {
     /// Routes of the file, or the latest routes that the management server sent.
     pub(crate) routes: Arc<RouteTable>,
     pub(crate) logs: Vec<AccessLog>,
+    pub(crate) tracer: Option<Tracer>,
     tls: Option<Arc<ServerTls>>,
     http1: http1::Builder,
     http2: http2::Builder<StreamExecutor>,
@@ -108,9 +112,14 @@ impl std::fmt::Debug for ChainRuntime {
 }
 
 impl ListenerRuntime {
-    pub(crate) fn new(config: Arc<ListenerConfig>, sinks: &Sinks) -> Result<Self, ListenerError> {
+    /// Opens what the configuration names. Without `exporters`, spans are not sent.
+    pub(crate) fn new(
+        config: Arc<ListenerConfig>,
+        sinks: &Sinks,
+        exporters: Option<&Exporters>,
+    ) -> Result<Self, ListenerError> {
         let chains = (0..config.chains.len())
-            .map(|chain| ChainRuntime::new(&config, chain, sinks))
+            .map(|chain| ChainRuntime::new(&config, chain, sinks, exporters))
             .collect::<Result<_, _>>()?;
         Ok(Self { config, chains })
     }
@@ -135,6 +144,7 @@ impl ChainRuntime {
         listener: &Arc<ListenerConfig>,
         chain: usize,
         sinks: &Sinks,
+        exporters: Option<&Exporters>,
     ) -> Result<Self, ListenerError> {
         let config = &listener.chains[chain];
         let mut logs = Vec::new();
@@ -145,6 +155,12 @@ impl ChainRuntime {
             });
             logs.push(opened?);
         }
+        let tracer = match (&config.tracing, exporters) {
+            (Some(tracing), Some(exporters)) => {
+                Some(Tracer::open(tracing, exporters).map_err(ListenerError::Tracing)?)
+            }
+            _ => None,
+        };
         let tls = match &config.tls {
             Some(tls) => Some(Arc::new(tls::server_tls(tls, config.http.codec)?)),
             None => None,
@@ -160,6 +176,7 @@ impl ChainRuntime {
             listener: Arc::clone(listener),
             chain,
             logs,
+            tracer,
             tls,
             stats: Arc::default(),
         })

@@ -121,8 +121,12 @@ impl ListenerManager {
         running: Option<RunningListener>,
         origin: Origin,
     ) -> Result<PreparedListener, RunError> {
-        let runtime = ListenerRuntime::new(Arc::clone(config), &self.state.sinks)
-            .map_err(|error| listener_error(config, error))?;
+        let runtime = ListenerRuntime::new(
+            Arc::clone(config),
+            &self.state.sinks,
+            Some(&self.state.exporters),
+        )
+        .map_err(|error| listener_error(config, error))?;
         let (sockets, address) = match running {
             Some(running) => (Sockets::Existing(running.listener), running.address),
             None => {

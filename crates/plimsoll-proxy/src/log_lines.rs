@@ -52,6 +52,12 @@ plimsoll_core::log_lines! {
     /// The access log cannot be opened again. The file that is open stays in use.
     ACCESS_LOG_NOT_REOPENED = Warn, "cannot open the access log again",
         "Correct the permissions of the log's directory.";
+    /// Spans cannot be sent to their collector. Each batch is tried three times and then dropped
+    /// (`tracing.opentelemetry.spans_dropped`); requests are not affected.
+    SPANS_NOT_EXPORTED = Warn, "cannot export spans; retrying",
+        "Check that the hosts of `cluster` are reachable and accept OTLP.";
+    /// Spans are sent again after an error.
+    SPANS_EXPORTED_AGAIN = Info, "spans are exported again", "";
     /// The management server did not send what requests need within 15 s. The proxy serves with
     /// what it has.
     INITIALIZATION_TIMED_OUT = Warn, "accepting connections without resources that are awaited",

@@ -99,7 +99,7 @@ pub fn check(path: &std::path::Path, overrides: &Overrides) -> Result<Arc<ProxyC
     let loaded = source::load(path, overrides, &mut Files::default())?;
     let sinks = crate::access_log::Sinks::default();
     for listener in &loaded.config.listeners {
-        ListenerRuntime::new(Arc::clone(listener), &sinks)
+        ListenerRuntime::new(Arc::clone(listener), &sinks, None)
             .map_err(|error| listener_error(listener, error))?;
     }
     Ok(loaded.config)
@@ -108,7 +108,10 @@ pub fn check(path: &std::path::Path, overrides: &Overrides) -> Result<Arc<ProxyC
 /// Builds the client, connected to the management server of the file if there is one.
 fn client(config: &ProxyConfig, workers: usize) -> Result<Client, plimsoll_client::Error> {
     let locality = config.node.locality.clone();
-    let builder = Client::builder().locality(locality.clone()).pools(workers);
+    // One pool per worker, and one for the thread that exports spans.
+    let builder = Client::builder()
+        .locality(locality.clone())
+        .pools(workers + 1);
     let Some(xds) = &config.xds else {
         return builder.try_build();
     };
@@ -297,6 +300,7 @@ impl Proxy {
             handover.finish().await;
         }
         self.listeners.drain(drain).await;
+        self.state.exporters.shut_down().await;
         if let Some(admin) = admin {
             admin.abort();
         }

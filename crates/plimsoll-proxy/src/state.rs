@@ -17,6 +17,7 @@ use crate::config::ListenerConfig;
 use crate::initialization::Awaited;
 use crate::listener::Listener;
 use crate::source::Loaded;
+use crate::trace::Exporters;
 
 /// Shared state of a running proxy. Only the task of `run` modifies it.
 #[derive(Debug)]
@@ -24,6 +25,7 @@ pub(crate) struct State {
     pub(crate) client: Client,
     pub(crate) workers: usize,
     pub(crate) sinks: Sinks,
+    pub(crate) exporters: Exporters,
     pub(crate) reloads: Reloads,
     pub(crate) started: Instant,
     loaded: ArcSwap<Loaded>,
@@ -90,10 +92,12 @@ impl Phase {
 
 impl State {
     pub(crate) fn new(client: Client, workers: usize, loaded: Loaded, restart_epoch: u32) -> Self {
+        let exporters = Exporters::new(client.clone(), workers, &loaded.config.node);
         let state = Self {
             client,
             workers,
             sinks: Sinks::default(),
+            exporters,
             reloads: Reloads::default(),
             started: Instant::now(),
             loaded: ArcSwap::from_pointee(loaded),

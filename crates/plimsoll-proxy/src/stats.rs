@@ -145,6 +145,11 @@ counters! {
         write_failed = "access_log_file.write_failed",
         /// Failed attempts to open an access log again.
         reopen_failed = "access_log_file.reopen_failed",
+        /// Spans that a collector has accepted.
+        spans_sent = "tracing.opentelemetry.spans_sent",
+        /// Spans dropped because the queue was full, or because the collector could not be reached
+        /// or rejected them.
+        spans_dropped = "tracing.opentelemetry.spans_dropped",
         /// Listeners that accept connections.
         total_listeners_active = "listener_manager.total_listeners_active": gauge,
     }

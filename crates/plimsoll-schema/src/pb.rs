@@ -27,6 +27,7 @@ pub mod policy;
 pub mod route;
 pub mod subset;
 pub mod tls;
+pub mod trace;
 pub mod upstream;
 
 use std::time::Duration;

@@ -17,6 +17,7 @@ pub fn by_name(full_name: &str) -> Option<&'static Descriptor> {
         LISTENER_FILTERS,
         PER_FILTER_CONFIGS,
         ACCESS_LOGS,
+        TRACERS,
     ];
     all.into_iter()
         .flatten()
@@ -68,3 +69,6 @@ pub static ACCESS_LOGS: Types = &[
     pb::access_log::FileAccessLogMessage::DESCRIPTOR,
     pb::access_log::StdoutAccessLogMessage::DESCRIPTOR,
 ];
+
+/// Tracers of a connection manager: `tracing.provider`.
+pub static TRACERS: Types = &[pb::trace::OpenTelemetryConfigMessage::DESCRIPTOR];

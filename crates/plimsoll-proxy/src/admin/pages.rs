@@ -96,6 +96,7 @@ fn discovery(status: &XdsStatus) -> Value {
 fn server_stats(state: &State) -> ServerStats {
     let reloads = state.reloads.counts();
     let written = state.sinks.counts();
+    let (spans_sent, spans_dropped) = state.exporters.counts();
     let discovery = state.client.xds_status().unwrap_or_default();
     ServerStats {
         concurrency: state.workers as u64,
@@ -109,6 +110,8 @@ fn server_stats(state: &State) -> ServerStats {
         write_dropped: written.dropped,
         write_failed: written.failed,
         reopen_failed: written.reopen_failed,
+        spans_sent,
+        spans_dropped,
     }
 }
 

@@ -7,6 +7,7 @@ use http::HeaderValue;
 use plimsoll_core::units::FieldError;
 use plimsoll_xds::pb::listener::RdsMessage;
 use plimsoll_xds::pb::route::RouteConfigurationMessage;
+use plimsoll_xds::pb::trace::TracingMessage;
 use plimsoll_xds::pb::upstream::Http2Message;
 use plimsoll_xds::pb::{AddressMessage, duration};
 use plimsoll_xds::schema::file::FileMessage;
@@ -19,6 +20,7 @@ use super::bootstrap::{expect_type, socket_address};
 use super::dynamic::check_ads;
 use super::filter_chain::{self, FilterChainYaml, ListenerFilterYaml};
 use super::filters::{self, HttpFilterYaml};
+use super::tracing;
 use super::{
     ClientCertDetails, Codec, EscapedSlashes, FilterChainConfig, ForwardClientCert,
     HeadersWithUnderscores, Http2Config, HttpOptions, ListenerConfig, PathOptions, RouteSource,
@@ -77,6 +79,9 @@ pub(super) struct HttpConnectionManagerYaml {
     /// Access logs. Default none.
     #[serde(default)]
     access_log: Vec<AccessLogYaml>,
+    /// Spans of requests, sent to an OpenTelemetry collector. Default none: trace headers pass
+    /// through unchanged.
+    tracing: Option<FileMessage<TracingMessage>>,
     /// Edge proxy: append the client's address to `x-forwarded-for`, overwrite the client's
     /// `x-forwarded-proto` and `x-request-id`, and remove its `x-envoy-*` headers. Default false.
     use_remote_address: Option<bool>,
@@ -268,11 +273,14 @@ impl HttpConnectionManagerYaml {
             let prefix = format!("access_log[{index}]");
             access_log.push(log.validate().map_err(|error| error.under(&prefix))?);
         }
+        let tracing = self.tracing.as_ref().map(tracing::validate).transpose();
+        let tracing = tracing.map_err(|error| error.under("tracing"))?;
         Ok(FilterChainConfig {
             tls: None,
             http,
             routes,
             access_log,
+            tracing: tracing.map(Arc::new),
         })
     }
 

@@ -502,3 +502,25 @@ fn listener_names_and_addresses_must_be_unique() {
         "{addressed}"
     );
 }
+
+#[test]
+fn the_collector_is_a_known_cluster() {
+    let manager = |service: &str| {
+        format!(
+            "tracing: {{provider: {{name: t, typed_config: {{'@type': \
+             type.googleapis.com/envoy.config.trace.v3.OpenTelemetryConfig, {service}}}}}}}"
+        )
+    };
+    let grpc = manager("grpc_service: {envoy_grpc: {cluster_name: c}}");
+    let expected = "tracing.provider.typed_config.grpc_service.envoy_grpc.cluster_name: no \
+                    cluster \"c\" in static_resources";
+    assert_eq!(rejection(&grpc, "", ""), expected);
+    let http = "http_service: {http_uri: {uri: 'http://a/b', cluster: d, timeout: 1s}}";
+    let expected = "tracing.provider.typed_config.http_service.http_uri.cluster: no cluster";
+    let error = rejection(&manager(http), "", "");
+    assert!(error.starts_with(expected), "{error}");
+    let cluster = "{name: c, type: STATIC, load_assignment: {cluster_name: c}}";
+    let config = ProxyConfig::parse(&bootstrap(&grpc, "", cluster)).unwrap();
+    let tracing = config.listeners[0].chains[0].tracing.as_ref().unwrap();
+    assert_eq!(tracing.collector.as_ref().unwrap().cluster, "c");
+}

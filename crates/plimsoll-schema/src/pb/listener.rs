@@ -9,6 +9,7 @@ use super::enums::{
     PathWithEscapedSlashesAction, ServerHeaderTransformation,
 };
 use super::route::RouteConfigurationMessage;
+use super::trace::TracingMessage;
 use super::upstream::Http2Message;
 use super::{AddressMessage, AnyMessage, ConfigSourceMessage, DurationMessage};
 
@@ -138,7 +139,7 @@ pub struct ApiListenerMessage {
     name = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
 )]
 #[schema(
-    unused = "6 add_user_agent, 7 tracing, 8 http_protocol_options, 12 drain_timeout, \
+    unused = "6 add_user_agent, 8 http_protocol_options, 12 drain_timeout, \
           18 proxy_100_continue, 20 represent_ipv4_remote_address_as_ipv4_mapped_ipv6, 22 via, \
           25 internal_address_config, 26 delayed_close_timeout, \
           36 request_id_extension, 38 local_reply_config, \
@@ -160,6 +161,8 @@ pub struct HttpConnectionManagerMessage {
     pub http_filters: Vec<FilterMessage>,
     #[prost(message, optional, tag = "4")]
     pub route_config: Option<RouteConfigurationMessage>,
+    #[prost(message, optional, tag = "7")]
+    pub tracing: Option<TracingMessage>,
     #[prost(message, optional, tag = "9")]
     pub http2_protocol_options: Option<Http2Message>,
     #[prost(string, tag = "10")]

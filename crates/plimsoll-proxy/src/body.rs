@@ -39,6 +39,7 @@ pub(crate) struct BodyMeter {
     bytes: AtomicU64,
     limit: u64,
     limit_exceeded: AtomicBool,
+    malformed: AtomicBool,
 }
 
 impl BodyMeter {
@@ -50,6 +51,7 @@ impl BodyMeter {
             bytes: AtomicU64::new(0),
             limit: limit.unwrap_or(u64::MAX),
             limit_exceeded: AtomicBool::new(false),
+            malformed: AtomicBool::new(false),
         }
     }
 
@@ -64,6 +66,11 @@ impl BodyMeter {
     /// Whether the body was aborted because it exceeds the limit.
     pub(crate) fn limit_exceeded(&self) -> bool {
         self.limit_exceeded.load(Ordering::Relaxed)
+    }
+
+    /// Whether the body could not be read, such as an invalid chunk size.
+    pub(crate) fn is_malformed(&self) -> bool {
+        self.malformed.load(Ordering::Relaxed)
     }
 
     fn timeouts(&self) -> &StreamTimeouts {
@@ -134,6 +141,9 @@ impl Body for MeteredBody {
                 && !meter.count(frame)
             {
                 return Poll::Ready(Some(Err("request body exceeds the limit".into())));
+            }
+            if let Some(Err(_)) = &frame {
+                meter.malformed.store(true, Ordering::Relaxed);
             }
             if frame.is_none() || self.incoming.is_end_stream() {
                 meter.record_end();

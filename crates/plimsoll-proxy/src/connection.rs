@@ -59,8 +59,8 @@ pub(crate) struct Connection {
     has_read_ahead: AtomicBool,
     /// Whether to look for the end of the socket although hyper does not read.
     probe_requested: AtomicBool,
-    /// Whether the latest request has both `content-length` and `transfer-encoding`.
-    ambiguous_length: AtomicBool,
+    /// Whether `HeadScan` refuses the latest request.
+    malformed_head: AtomicBool,
     /// Whether request headers did not arrive within `request_headers_timeout`.
     header_timed_out: AtomicBool,
     /// Wakes the task that serves the connection when `drain_level` changes.
@@ -141,7 +141,7 @@ impl Connection {
             write_blocked_at: 0.into(),
             has_read_ahead: false.into(),
             probe_requested: false.into(),
-            ambiguous_length: false.into(),
+            malformed_head: false.into(),
             header_timed_out: false.into(),
             notify: Notify::new(),
             _permit: permit,
@@ -216,8 +216,8 @@ impl Connection {
         starts_header
     }
 
-    pub(crate) fn has_ambiguous_length(&self) -> bool {
-        self.ambiguous_length.load(Ordering::Relaxed)
+    pub(crate) fn has_malformed_head(&self) -> bool {
+        self.malformed_head.load(Ordering::Relaxed)
     }
 
     pub(crate) fn header_timed_out(&self) -> bool {
@@ -452,11 +452,11 @@ impl<T: Read + Unpin> MonitoredIo<T> {
             if self.connection.record_read() {
                 self.scan = HeadScan::default();
             }
-            let ambiguous_length = self.scan.scan(read.filled());
+            let malformed_head = self.scan.scan(read.filled());
             let connection = &self.connection;
             connection
-                .ambiguous_length
-                .store(ambiguous_length, Ordering::Relaxed);
+                .malformed_head
+                .store(malformed_head, Ordering::Relaxed);
             connection
                 .has_read_ahead
                 .store(self.scan.has_read_ahead(), Ordering::Relaxed);

@@ -46,7 +46,9 @@ pub(crate) async fn handle(
     stream: Option<Arc<StreamTimeouts>>,
     request: Request<Incoming>,
 ) -> Result<Response<ProxyBody>, Infallible> {
-    let last = connection.announces_close();
+    // The bytes behind CONNECT may belong to a tunnel, which is never opened.
+    let last = connection.announces_close()
+        || request.method() == Method::CONNECT && !connection.is_http2();
     let mut response = respond(connection, stream, request).await;
     // A tunnel has no further response: its `connection: upgrade` must stay.
     if last && response.status() != StatusCode::SWITCHING_PROTOCOLS {
@@ -73,7 +75,7 @@ async fn respond(
     }
     exchange.begin_trace(runtime.tracer.as_ref(), request.headers_mut(), options);
     let view = request_view(&request, exchange.connection().scheme);
-    let Some(view) = view.filter(|_| !exchange.connection().has_ambiguous_length()) else {
+    let Some(view) = view.filter(|_| !exchange.connection().has_malformed_head()) else {
         return LocalReply::BAD_REQUEST.response(false, exchange);
     };
     start_log(runtime, &view, &mut exchange, request.version());
@@ -297,8 +299,11 @@ impl UpstreamRequest<'_> {
                 }
                 self.downstream_response(response, tunnel, exchange)
             }
-            Err(_) if meter.is_some_and(|meter| meter.limit_exceeded()) => {
+            Err(_) if meter.as_ref().is_some_and(|meter| meter.limit_exceeded()) => {
                 reply_too_large(grpc, exchange)
+            }
+            Err(_) if meter.is_some_and(|meter| meter.is_malformed()) => {
+                LocalReply::BAD_REQUEST.response(grpc, exchange)
             }
             Err(error) => failed(&error, grpc, exchange),
         };
@@ -437,11 +442,14 @@ impl UpstreamRequest<'_> {
     ) -> Response<ProxyBody> {
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let Some(tunnel) = tunnel else {
-                return LocalReply::UPGRADE_REFUSED.response(false, exchange);
+                return LocalReply::UPSTREAM_PROTOCOL_ERROR.response(false, exchange);
             };
             return upgrade::start_tunnel(response, tunnel, exchange);
         }
         let (mut head, body) = response.into_parts();
+        if !headers::unify_length(&mut head.headers) {
+            return LocalReply::UPSTREAM_PROTOCOL_ERROR.response(false, exchange);
+        }
         headers::remove_hop_by_hop(&mut head.headers);
         let head = Response::from_parts(head, ());
         exchange.record_response(&head);

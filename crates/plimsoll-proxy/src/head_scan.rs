@@ -1,9 +1,10 @@
-//! [`HeadScan`]: detects requests with both `content-length` and `transfer-encoding`.
+//! [`HeadScan`]: detects requests that hyper would repair instead of refusing them.
 //!
-//! Such a request can be parsed in two ways, which enables request smuggling (RFC 9112, 6.3). hyper
-//! lets `transfer-encoding` win and removes `content-length`, so the header bytes are scanned
-//! before hyper reads them. Pipelined requests are not scanned: if one has both headers, hyper
-//! closes the connection after the response.
+//! A request with both `content-length` and `transfer-encoding` can be parsed in two ways, which
+//! enables request smuggling (RFC 9112, 6.3); hyper lets `transfer-encoding` win and removes
+//! `content-length`. A fragment is no part of a request target; hyper cuts it off. Therefore the
+//! header bytes are scanned before hyper reads them. Pipelined requests are not scanned: if one has
+//! both headers, hyper closes the connection after the response.
 
 /// Length of `transfer-encoding:`, the longer of the two header names.
 const LONGEST: usize = 18;
@@ -15,6 +16,9 @@ pub(crate) struct HeadScan {
     length: usize,
     /// Whether the request line has been seen. Empty lines before it are skipped.
     request_line_seen: bool,
+    /// Whether the method has ended. Unlike a target, a method may contain `#`.
+    method_seen: bool,
+    fragment: bool,
     coding: bool,
     content_length: bool,
     ended: bool,
@@ -23,11 +27,14 @@ pub(crate) struct HeadScan {
 }
 
 impl HeadScan {
-    /// Scans more bytes; returns true once both header names have been seen.
+    /// Scans more bytes; returns true once the request has to be refused.
     pub(crate) fn scan(&mut self, mut bytes: &[u8]) -> bool {
         while !self.ended && !bytes.is_empty() {
             let end = memchr::memchr(b'\n', bytes);
             let line = &bytes[..end.unwrap_or(bytes.len())];
+            if !self.request_line_seen {
+                self.scan_target(line);
+            }
             let room = LONGEST - self.length;
             let part = &line[..line.len().min(room)];
             self.start[self.length..self.length + part.len()].copy_from_slice(part);
@@ -39,11 +46,23 @@ impl HeadScan {
             bytes = &bytes[end + 1..];
         }
         self.has_read_ahead |= !bytes.is_empty() && self.ended;
-        self.coding && self.content_length
+        self.coding && self.content_length || self.fragment
     }
 
     pub(crate) const fn has_read_ahead(&self) -> bool {
         self.has_read_ahead
+    }
+
+    /// Looks for a fragment in a part of the request line.
+    fn scan_target(&mut self, mut line: &[u8]) {
+        if !self.method_seen {
+            let Some(space) = memchr::memchr(b' ', line) else {
+                return;
+            };
+            self.method_seen = true;
+            line = &line[space..];
+        }
+        self.fragment |= memchr::memchr(b'#', line).is_some();
     }
 
     fn finish_line(&mut self) {
@@ -76,6 +95,21 @@ mod tests {
             let mut scan = HeadScan::default();
             let found = BOTH.chunks(step).any(|part| scan.scan(part));
             assert!(found, "{step}");
+        }
+    }
+
+    #[test]
+    fn a_fragment_is_found_in_any_fragmentation() {
+        let scanned = |text: &str, step: usize| {
+            let mut scan = HeadScan::default();
+            text.as_bytes().chunks(step).any(|part| scan.scan(part))
+        };
+        for step in 1..20 {
+            for fragment in ["GET /x#y HTTP/1.1\r\n", "\r\nGET /x?y# HTTP/1.1\r\n"] {
+                assert!(scanned(fragment, step), "{fragment} {step}");
+            }
+            let others = "G#T /x HTTP/1.1\r\nReferer: /x#y\r\n\r\n#";
+            assert!(!scanned(others, step), "{step}");
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use bytes::{BufMut as _, BytesMut};
-use http::header::{CONNECTION, EXPECT, HOST, TE, TRANSFER_ENCODING, UPGRADE};
+use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TE, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::config::HttpOptions;
@@ -33,6 +33,52 @@ pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     headers.remove(&PROXY_CONNECTION);
     headers.remove(TRANSFER_ENCODING);
     headers.remove(UPGRADE);
+}
+
+/// Leaves a message one length: `transfer-encoding` overrides `content-length`, and a repeated
+/// `content-length` becomes one. Returns false if the codings are not `chunked`, which would be
+/// removed from the headers but not from the body, or if the lengths differ.
+pub(crate) fn unify_length(headers: &mut HeaderMap) -> bool {
+    if headers.contains_key(TRANSFER_ENCODING) {
+        headers.remove(CONTENT_LENGTH);
+        return has_known_coding(headers);
+    }
+    let mut values = headers.get_all(CONTENT_LENGTH).iter();
+    let Some(first) = values.next() else {
+        return true;
+    };
+    let is_number = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+    if values.next().is_none() && is_number(first.as_bytes()) {
+        return true;
+    }
+    let values = headers.get_all(CONTENT_LENGTH).iter();
+    let mut items = values
+        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
+        .map(<[u8]>::trim_ascii);
+    let Some(length) = items.next().filter(|length| is_number(length)) else {
+        return false;
+    };
+    if items.any(|item| item != length) {
+        return false;
+    }
+    let Ok(length) = HeaderValue::from_bytes(length) else {
+        return false;
+    };
+    headers.insert(CONTENT_LENGTH, length);
+    true
+}
+
+/// Whether `transfer-encoding` is absent or `chunked`.
+pub(crate) fn has_known_coding(headers: &HeaderMap) -> bool {
+    let mut values = headers.get_all(TRANSFER_ENCODING).iter();
+    match (values.next(), values.next()) {
+        (None, _) => true,
+        (Some(value), None) => value
+            .as_bytes()
+            .trim_ascii()
+            .eq_ignore_ascii_case(b"chunked"),
+        _ => false,
+    }
 }
 
 /// Removes hop-by-hop headers of a request. Keeps `te: trailers`, which gRPC needs; drops `expect`,
@@ -244,6 +290,37 @@ mod tests {
         let mut headers = map(&[("te", "gzip")]);
         remove_request_hop_by_hop(&mut headers);
         assert_eq!(names(&headers), [""; 0]);
+    }
+
+    #[test]
+    fn a_message_has_one_length() {
+        for (fields, expected) in [
+            (&[][..], Some(None)),
+            (&[("content-length", "5")], Some(Some("5"))),
+            (
+                &[("content-length", "5"), ("content-length", "5")],
+                Some(Some("5")),
+            ),
+            (&[("content-length", "5, 5")], Some(Some("5"))),
+            (&[("content-length", "5, 6")], None),
+            (&[("content-length", "5"), ("content-length", "05")], None),
+            (&[("content-length", "")], None),
+            (&[("content-length", "+5")], None),
+            (
+                &[("content-length", "5"), ("transfer-encoding", "chunked")],
+                Some(None),
+            ),
+            (&[("transfer-encoding", "gzip, chunked")], None),
+        ] {
+            let mut headers = map(fields);
+            let length = unify_length(&mut headers).then(|| {
+                let mut values = headers.get_all("content-length").iter();
+                let length = values.next().map(|value| value.to_str().unwrap());
+                assert!(values.next().is_none());
+                length
+            });
+            assert_eq!(length, expected, "{fields:?}");
+        }
     }
 
     #[test]

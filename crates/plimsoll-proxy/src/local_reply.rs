@@ -33,6 +33,13 @@ impl LocalReply {
     pub(crate) const NO_ROUTE: Self = Self::new(StatusCode::NOT_FOUND, "NR", "");
     pub(crate) const NO_CLUSTER: Self = Self::new(StatusCode::SERVICE_UNAVAILABLE, "NC", "");
     pub(crate) const BAD_REQUEST: Self = Self::new(StatusCode::BAD_REQUEST, "DPE", "Bad Request");
+    /// A transfer coding besides `chunked` (RFC 9112, 6.1).
+    pub(crate) const NOT_IMPLEMENTED: Self = Self::new(StatusCode::NOT_IMPLEMENTED, "DPE", "");
+    pub(crate) const UPSTREAM_PROTOCOL_ERROR: Self = Self::new(
+        StatusCode::BAD_GATEWAY,
+        "UPE",
+        "upstream connect error or disconnect/reset before headers. reset reason: protocol error",
+    );
     pub(crate) const UPGRADE_REFUSED: Self = Self::new(StatusCode::FORBIDDEN, "", "");
     pub(crate) const TOO_LARGE: Self =
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "", "Payload Too Large");
@@ -112,13 +119,23 @@ impl LocalReply {
                 response.headers_mut().insert(CONTENT_TYPE, kind);
             }
         }
-        // After a malformed request, the connection's framing can no longer be trusted: close it.
-        if self == Self::BAD_REQUEST && !exchange.connection().is_http2() {
+        if self.closes_connection() && !exchange.connection().is_http2() {
             let close = HeaderValue::from_static("close");
             response.headers_mut().insert(CONNECTION, close);
         }
         exchange.record_response(&response);
         response.map(|()| ProxyBody::local(body, exchange))
+    }
+
+    /// Whether an HTTP/1.1 connection is closed after this reply: the end of a malformed request is
+    /// not known, and a client may send bytes of its new protocol before the upgrade is accepted.
+    fn closes_connection(self) -> bool {
+        [
+            Self::BAD_REQUEST,
+            Self::NOT_IMPLEMENTED,
+            Self::UPGRADE_REFUSED,
+        ]
+        .contains(&self)
     }
 
     /// Maps the HTTP status to a gRPC status code, as gRPC specifies.

@@ -4,11 +4,12 @@
 //! Headers that are added or removed on the way to the upstream are in `headers`.
 
 use bytes::{BufMut as _, BytesMut};
-use http::header::{COOKIE, HOST, TRANSFER_ENCODING};
+use http::header::{COOKIE, HOST};
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 
 use crate::config::{HeadersWithUnderscores, HttpOptions, PathOptions, StripHostPort};
+use crate::headers;
 use crate::local_reply::LocalReply;
 use crate::path::{self, NormalizedPath};
 
@@ -34,7 +35,13 @@ pub(crate) fn apply<B>(
             return Err(Refused::Reply(LocalReply::TOO_MANY_HEADERS));
         }
         join_cookies(request.headers_mut());
-    } else if !has_known_coding(request.headers()) {
+        if !has_valid_scheme(request.uri()) || !headers::unify_length(request.headers_mut()) {
+            return Err(BAD_REQUEST);
+        }
+    } else if !headers::has_known_coding(request.headers()) {
+        return Err(Refused::Reply(LocalReply::NOT_IMPLEMENTED));
+    }
+    if !has_valid_target(request) {
         return Err(BAD_REQUEST);
     }
     unify_host(request)?;
@@ -50,17 +57,24 @@ pub(crate) fn apply<B>(
     Ok(())
 }
 
-/// Whether `transfer-encoding` is absent or `chunked`. Other codings would be removed from the
-/// headers but not from the body.
-fn has_known_coding(headers: &HeaderMap) -> bool {
-    let mut values = headers.get_all(TRANSFER_ENCODING).iter();
-    match (values.next(), values.next()) {
-        (None, _) => true,
-        (Some(value), None) => value
-            .as_bytes()
-            .trim_ascii()
-            .eq_ignore_ascii_case(b"chunked"),
-        _ => false,
+/// Whether `:scheme` has the form of one (RFC 3986, 3.1); the HTTP/2 library accepts more.
+fn has_valid_scheme(uri: &Uri) -> bool {
+    uri.scheme_str().is_none_or(|scheme| {
+        let mut bytes = scheme.bytes();
+        bytes
+            .next()
+            .is_some_and(|first| first.is_ascii_alphabetic())
+            && bytes.all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
+    })
+}
+
+/// Whether the target is a path, or `*` of OPTIONS, or the authority of CONNECT (RFC 9112, 3.2).
+fn has_valid_target<B>(request: &Request<B>) -> bool {
+    let path = request.uri().path();
+    match *request.method() {
+        Method::CONNECT => true,
+        Method::OPTIONS => path.starts_with('/') || path == "*",
+        _ => path.starts_with('/'),
     }
 }
 
@@ -103,15 +117,34 @@ fn unify_host<B>(request: &mut Request<B>) -> Result<(), Refused> {
     if repeated || authority.as_str().contains('@') {
         return Err(BAD_REQUEST);
     }
-    if host.is_some_and(equal) || request.method() == Method::CONNECT {
+    if request.method() == Method::CONNECT {
         return Ok(());
     }
     if request.version() == Version::HTTP_2 {
-        return host.map_or(Ok(()), |_| Err(BAD_REQUEST));
+        if !host.is_none_or(equal) {
+            return Err(BAD_REQUEST);
+        }
+        // It may differ in case; the upstream gets what was routed.
+        request.headers_mut().remove(HOST);
+        return Ok(());
+    }
+    if !has_valid_port(authority.as_str()) {
+        return Err(BAD_REQUEST);
+    }
+    if host.is_some_and(equal) {
+        return Ok(());
     }
     let host = HeaderValue::from_str(authority.as_str()).map_err(|_| BAD_REQUEST)?;
     request.headers_mut().insert(HOST, host);
     Ok(())
+}
+
+/// Whether the port of an authority is absent or a number.
+fn has_valid_port(authority: &str) -> bool {
+    match authority.rsplit_once(':') {
+        Some((_, port)) if !port.ends_with(']') => port.parse::<u16>().is_ok(),
+        _ => true,
+    }
 }
 
 fn strip_host_port<B>(request: &mut Request<B>, strip: StripHostPort, local_port: u16) {
@@ -267,6 +300,48 @@ mod tests {
         assert_eq!(count(&options), Ok(2));
         options.headers_with_underscores = HeadersWithUnderscores::Reject;
         assert_eq!(count(&options), Err(BAD_REQUEST));
+    }
+
+    #[test]
+    fn targets_are_paths() {
+        let options = HttpOptions::default();
+        for (version, method, uri, accepted) in [
+            (Version::HTTP_11, Method::GET, "/x", true),
+            (Version::HTTP_11, Method::GET, "http://h", true),
+            (Version::HTTP_11, Method::GET, "http://h?q", true),
+            (Version::HTTP_11, Method::GET, "http://h:8080/", true),
+            (Version::HTTP_11, Method::GET, "http://[::1]/", true),
+            (Version::HTTP_11, Method::GET, "http://h:x/", false),
+            (Version::HTTP_11, Method::GET, "http://h:/", false),
+            (Version::HTTP_11, Method::GET, "*", false),
+            (Version::HTTP_11, Method::OPTIONS, "*", true),
+            (Version::HTTP_11, Method::GET, "h:80", false),
+            (Version::HTTP_11, Method::CONNECT, "h:80", true),
+            (Version::HTTP_2, Method::GET, "http://h/x", true),
+            (Version::HTTP_2, Method::GET, "ftp+x://h/x", true),
+            (Version::HTTP_2, Method::GET, "1http://h/x", false),
+        ] {
+            let mut request = request(version, uri, &[("host", "h")]);
+            *request.method_mut() = method;
+            if version == Version::HTTP_2 {
+                request.headers_mut().clear();
+            }
+            assert_eq!(applied(request, &options).is_ok(), accepted, "{uri}");
+        }
+    }
+
+    #[test]
+    fn http2_requests_are_forwarded_with_the_authority_and_one_length() {
+        let fields = [
+            ("host", "H"),
+            ("content-length", "5"),
+            ("content-length", "5"),
+        ];
+        let http2 = request(Version::HTTP_2, "http://h/", &fields);
+        let unified = applied(http2, &HttpOptions::default()).unwrap();
+        assert!(!unified.headers().contains_key("host"));
+        let lengths: Vec<_> = unified.headers().get_all("content-length").iter().collect();
+        assert_eq!(lengths, ["5"]);
     }
 
     #[test]

@@ -50,6 +50,10 @@ fn normalize_http1<B>(request: &mut Request<B>, form: ConnectionForm<'_>) {
     if request.uri().authority().is_some() && request.method() != Method::CONNECT {
         let path = request.uri().path_and_query().cloned();
         *request.uri_mut() = Uri::from(path.unwrap_or_else(root));
+        // A path of which only a fragment was left would be an empty target.
+        if request.uri().path().is_empty() {
+            *request.uri_mut() = Uri::from(root());
+        }
     }
 }
 
@@ -62,8 +66,13 @@ fn normalize_http2<B>(request: &mut Request<B>, form: ConnectionForm<'_>) {
     } else {
         Scheme::HTTP
     };
-    if uri.authority().is_some() && (uri.scheme() == Some(&scheme) || uri.scheme().is_none()) {
-        // Already complete; only CONNECT has an authority without a scheme.
+    let connect = request.method() == Method::CONNECT;
+    let complete = match uri.scheme() {
+        Some(own) => *own == scheme,
+        // Only CONNECT has an authority without a scheme.
+        None => connect,
+    };
+    if uri.authority().is_some() && complete {
         return;
     }
     let named = || Authority::try_from(host.as_ref()?.as_bytes()).ok();
@@ -133,12 +142,30 @@ mod tests {
             ("/a", Some("h:1"), "http://h:1/a"),
             ("http://x:8/a", Some("other"), "http://x:8/a"),
             ("/a", Some("not a host"), "http://cluster/a"),
+            ("x:80", None, "http://x:80/"),
         ];
         for (uri, host, expected) in cases {
             let found = normalized(uri, host, true, false);
             assert_eq!(found, (expected.into(), String::new()), "{uri}");
         }
         assert_eq!(normalized("http://x/a", None, true, true).0, "https://x/a");
+    }
+
+    #[test]
+    fn an_empty_path_becomes_the_root() {
+        let mut parts = Uri::from_static("http://x/").into_parts();
+        parts.path_and_query = PathAndQuery::from_maybe_shared("#fragment").ok();
+        let uri = Uri::from_parts(parts).unwrap();
+        let mut request = Request::get(uri).body(()).unwrap();
+        let authority = Authority::from_static("cluster");
+        let form = ConnectionForm {
+            http2: false,
+            tls: false,
+            authority: &authority,
+        };
+        normalize(&mut request, form);
+        assert_eq!(request.uri().to_string(), "/");
+        assert_eq!(request.headers()[HOST], "x");
     }
 
     #[test]

@@ -107,7 +107,9 @@ fn remove_dot_segments(path: &str) -> Option<String> {
         let (new, length) = match decode(rest.as_bytes()) {
             _ if rest.starts_with('\\') => ('/', 1),
             Some(0) => return None,
-            Some(byte) if is_unreserved(byte) => (char::from(byte), 3),
+            Some(byte) if is_unreserved(byte) && !completes_escape(&decoded, byte) => {
+                (char::from(byte), 3)
+            }
             _ => ('%', 1),
         };
         decoded.push(new);
@@ -132,6 +134,17 @@ fn remove_dot_segments(path: &str) -> Option<String> {
         }
     }
     Some(resolved)
+}
+
+/// Whether `byte` behind `text` would be read as part of an escape that the client has not written:
+/// `%2%65` must not become `%2e`, which the upstream would decode.
+fn completes_escape(text: &str, byte: u8) -> bool {
+    byte.is_ascii_hexdigit()
+        && match text.as_bytes() {
+            [.., b'%'] => true,
+            [.., b'%', digit] => digit.is_ascii_hexdigit(),
+            _ => false,
+        }
 }
 
 const fn is_unreserved(byte: u8) -> bool {
@@ -182,6 +195,9 @@ mod tests {
             ("/a//../b", "/a/b"),
             ("//admin", "//admin"),
             ("/a%00b", "rejected"),
+            ("/x/%2%65%2%65/y", "/x/%2%65%2%65/y"),
+            ("/%%32e/%2%6", "/%%32e/%2%6"),
+            ("/%20%61", "/%20a"),
             ("*", "*"),
         ] {
             assert_eq!(forwarded(path, options), expected, "{path}");

@@ -14,6 +14,11 @@ have() {
   command -v "$1" >/dev/null 2>&1
 }
 
+# have_daemon NAME: daemons are where the PATH of a user may not look.
+have_daemon() {
+  have "$1" || [[ -x /usr/sbin/$1 ]]
+}
+
 # as_root COMMAND...
 as_root() {
   if ((EUID == 0)); then
@@ -34,7 +39,22 @@ install_packages() {
   have apt-get || fail "please install the equivalents of these Debian packages: $*"
   echo "deps: installing $*"
   update_packages
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@" >/dev/null
+  without_services as_root env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -qq -y --no-install-recommends "$@" >/dev/null
+}
+
+# without_services COMMAND...: keeps Debian from starting nginx and HAProxy when it installs them.
+without_services() {
+  local policy=/usr/sbin/policy-rc.d status=0
+  if [[ -e $policy ]]; then
+    "$@"
+    return
+  fi
+  printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
+  as_root chmod +x "$policy"
+  "$@" || status=$?
+  as_root rm -f "$policy"
+  return $status
 }
 
 # Installs rustfmt and clippy in the version of the toolchain file.
@@ -143,6 +163,9 @@ case "${1:-}" in
     have h2load || packages+=(nghttp2-client)
     have node || packages+=(nodejs)
     have npm || packages+=(npm)
+    # To compare the proxy with.
+    have_daemon haproxy || packages+=(haproxy)
+    have_daemon nginx || packages+=(nginx-light)
     ;;
   # Dependencies of bench/ compile C and C++.
   bench)
@@ -155,8 +178,8 @@ case "${1:-}" in
     python3 -c 'import ensurepip' 2>/dev/null || packages+=(python3 python3-venv)
     have wrk || packages+=(wrk)
     have h2load || packages+=(nghttp2-client)
-    have haproxy || packages+=(haproxy)
-    have nginx || packages+=(nginx-light)
+    have_daemon haproxy || packages+=(haproxy)
+    have_daemon nginx || packages+=(nginx-light)
     ;;
   attack-proxy)
     python3 -c 'import ensurepip' 2>/dev/null || packages+=(python3 python3-venv)

@@ -10,6 +10,7 @@ mod documents;
 mod envoys;
 mod faults;
 mod grpc;
+mod http_differential;
 mod load_reports;
 mod proxy_curl;
 mod proxy_grpc;

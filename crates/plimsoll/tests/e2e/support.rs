@@ -16,6 +16,7 @@ pub(crate) mod grpc;
 pub(crate) mod hosts;
 pub(crate) mod http;
 pub(crate) mod http2_load;
+pub(crate) mod http_differential;
 pub(crate) mod load;
 pub(crate) mod loop_quality;
 pub(crate) mod management_server;

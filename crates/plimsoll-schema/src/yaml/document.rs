@@ -20,6 +20,9 @@ use super::proto_json::snake_case;
 /// optimization, so the parser's own limit would overflow a thread with 2 MiB. A cluster that sets
 /// every field needs half of this depth.
 const MAX_DEPTH: usize = 32;
+/// Limit of nodes that aliases repeat. Aliases of aliases multiply: a kilobyte of text could fill
+/// 60 MB with the library's limit of a million.
+const MAX_REPLAYED: usize = 100_000;
 
 /// A parsed YAML document.
 #[derive(Clone, Debug)]
@@ -93,6 +96,7 @@ fn options() -> Options {
         non_finite_float_policy: NonFiniteFloatPolicy::AsString,
         with_snippet: false,
         budget: serde_saphyr::budget! { max_depth: MAX_DEPTH },
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: MAX_REPLAYED },
     }
 }
 

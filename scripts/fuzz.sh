@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Fuzzes each target: fuzz.sh MINUTES [TARGET...]. Uses cargo-fuzz if it is installed (which adds the
-# address sanitizer), otherwise the compiler's coverage instrumentation.
+# address sanitizer), otherwise the compiler's coverage instrumentation. Memory is limited: a target that
+# uses more than 1 GB, or allocates 64 MB at once, has failed. Targets also check their memory themselves.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -43,6 +44,7 @@ if cargo fuzz --version >/dev/null 2>&1; then
 fi
 for target in "${targets[@]}"; do
   echo "== $target, $minutes min"
-  $run "$target" -max_total_time=$((minutes * 60)) -print_final_stats=1
+  $run "$target" -max_total_time=$((minutes * 60)) -print_final_stats=1 \
+    -rss_limit_mb=1024 -malloc_limit_mb=64
 done
 echo "make fuzz: OK, ${#targets[@]} target(s), $minutes min each"

@@ -85,6 +85,9 @@ mod config;
 mod error;
 #[cfg(feature = "opentelemetry")]
 mod export_runtime;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod health;
 mod log_lines;
 mod metrics;

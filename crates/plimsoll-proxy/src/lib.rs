@@ -25,6 +25,9 @@ mod exchange;
 pub mod filter_chain;
 mod filters;
 mod forward;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod handover;
 mod head_scan;
 pub mod header_rules;

@@ -7,7 +7,16 @@ use proptest::prelude::*;
 #[path = "support/wire.rs"]
 mod wire;
 
-use wire::{KINDS, Outcome, run};
+use wire::{KINDS, MEMORY_BASE, MEMORY_PER_BYTE, Outcome};
+
+/// Runs the interpreter and checks its memory.
+fn run(bytes: &[u8]) -> Outcome {
+    let mut outcome = Outcome::Nothing;
+    let used = allocation_counter::measure(|| outcome = wire::run(bytes)).bytes_max;
+    let limit = MEMORY_BASE + MEMORY_PER_BYTE * u64::try_from(bytes.len()).unwrap_or(0);
+    assert!(used <= limit, "{used} bytes of memory, {limit} are allowed");
+    outcome
+}
 
 /// Messages encoded by another implementation.
 const MESSAGES: &str = include_str!("data/messages.hex");
@@ -43,6 +52,23 @@ proptest! {
             *place.get_mut(message) = byte;
         }
         run(&[&[kind][..], message].concat());
+    }
+}
+
+/// A short message cannot announce more than it has.
+#[test]
+fn memory_is_bounded_by_the_length_of_a_message() {
+    for kind in 0..KINDS {
+        for element in [
+            &b"\x0a\x00"[..],
+            b"\x12\x00",
+            b"\x1a\x02\x0a\x00",
+            b"\x22\x00",
+        ] {
+            run(&[&[kind][..], &element.repeat(2000)].concat());
+        }
+        // A field of 4 GB of which one byte is there.
+        run(&[kind, 0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f, 0]);
     }
 }
 

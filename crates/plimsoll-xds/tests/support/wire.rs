@@ -29,6 +29,12 @@ use plimsoll_xds::wire::{
 /// Number of input kinds: the first byte modulo this selects one.
 pub(crate) const KINDS: u8 = 14;
 
+/// Memory that an input may use at a time, in bytes: [`MEMORY_BASE`], and [`MEMORY_PER_BYTE`] for
+/// each of its bytes. A repeated message of two bytes becomes a value of some hundred bytes, of
+/// which the checks keep several copies.
+pub(crate) const MEMORY_BASE: u64 = 256 << 10;
+pub(crate) const MEMORY_PER_BYTE: u64 = 4 << 10;
+
 /// Locality bases that a stock Envoy supports.
 const CLASSIC: [LocalityBasis; 2] = [
     LocalityBasis::HealthyHostsNum,

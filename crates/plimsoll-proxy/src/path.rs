@@ -107,7 +107,8 @@ fn remove_dot_segments(path: &str) -> Option<String> {
         let (new, length) = match decode(rest.as_bytes()) {
             _ if rest.starts_with('\\') => ('/', 1),
             Some(0) => return None,
-            Some(byte) if is_unreserved(byte) && !completes_escape(&decoded, byte) => {
+            Some(byte) if is_unreserved(byte) => {
+                escape_bare_percent(&mut decoded, byte);
                 (char::from(byte), 3)
             }
             _ => ('%', 1),
@@ -136,15 +137,16 @@ fn remove_dot_segments(path: &str) -> Option<String> {
     Some(resolved)
 }
 
-/// Whether `byte` behind `text` would be read as part of an escape that the client has not written:
-/// `%2%65` must not become `%2e`, which the upstream would decode.
-fn completes_escape(text: &str, byte: u8) -> bool {
-    byte.is_ascii_hexdigit()
-        && match text.as_bytes() {
-            [.., b'%'] => true,
-            [.., b'%', digit] => digit.is_ascii_hexdigit(),
-            _ => false,
-        }
+/// Escapes a percent sign at the end of `text` that `byte` would make an escape which the client has
+/// not written: `%2%65` must not become `%2e`, which the upstream would decode. As in Envoy.
+fn escape_bare_percent(text: &mut String, byte: u8) {
+    let behind = match text.as_bytes() {
+        _ if !byte.is_ascii_hexdigit() => return,
+        [.., b'%'] => text.len(),
+        [.., b'%', digit] if digit.is_ascii_hexdigit() => text.len() - 1,
+        _ => return,
+    };
+    text.insert_str(behind, "25");
 }
 
 const fn is_unreserved(byte: u8) -> bool {
@@ -195,8 +197,8 @@ mod tests {
             ("/a//../b", "/a/b"),
             ("//admin", "//admin"),
             ("/a%00b", "rejected"),
-            ("/x/%2%65%2%65/y", "/x/%2%65%2%65/y"),
-            ("/%%32e/%2%6", "/%%32e/%2%6"),
+            ("/x/%2%65%2%65/y", "/x/%252e%252e/y"),
+            ("/%%32e/%2%6/%2%7a", "/%252e/%2%6/%2z"),
             ("/%20%61", "/%20a"),
             ("*", "*"),
         ] {

@@ -59,7 +59,8 @@ pub fn run(bytes: &[u8]) {
             return;
         }
     };
-    let Some(RouteSource::Inline(table)) = config.listeners.first().map(|own| &own.routes) else {
+    let chains = config.listeners.iter().flat_map(|own| &own.chains);
+    let Some(RouteSource::Inline(table)) = chains.map(|chain| &chain.routes).next() else {
         return;
     };
     for _ in 0..8 {

@@ -114,7 +114,8 @@ fn unify_host<B>(request: &mut Request<B>) -> Result<(), Refused> {
         host.as_bytes()
             .eq_ignore_ascii_case(authority.as_str().as_bytes())
     };
-    if repeated || authority.as_str().contains('@') {
+    // A host of `:80` would be empty without its port.
+    if repeated || authority.as_str().contains('@') || authority.host().is_empty() {
         return Err(BAD_REQUEST);
     }
     if request.method() == Method::CONNECT {
@@ -313,6 +314,7 @@ mod tests {
             (Version::HTTP_11, Method::GET, "http://[::1]/", true),
             (Version::HTTP_11, Method::GET, "http://h:x/", false),
             (Version::HTTP_11, Method::GET, "http://h:/", false),
+            (Version::HTTP_11, Method::GET, "http://:80/", false),
             (Version::HTTP_11, Method::GET, "*", false),
             (Version::HTTP_11, Method::OPTIONS, "*", true),
             (Version::HTTP_11, Method::GET, "h:80", false),

@@ -227,7 +227,11 @@ mod tests {
         ];
         run_seeded(&tokens, 6000, MEMORY, run);
         // Regressions: one byte of options, then the request.
-        for regression in ["\u{20}GET /x/%2%65%2%65/y", "\u{30}GET /%2%66"] {
+        for regression in [
+            "\u{20}GET /x/%2%65%2%65/y",
+            "\u{30}GET /%2%66",
+            "\u{4}GET http://:0/",
+        ] {
             run(regression.as_bytes());
         }
     }

@@ -4,7 +4,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 # Where rustup installs cargo, in case the shell's PATH does not have it.
 export PATH := $(PATH):$(HOME)/.cargo/bin
-.PHONY: help test api msrv demo release soak bench bench-control bench-proxy attack-proxy fuzz fmt clean
+.PHONY: help test api msrv demo release soak bench bench-control bench-proxy attack-proxy fuzz mutants fmt clean
 
 # Steps of `make test`; all if empty: make test STEPS="fmt clippy"
 STEPS ?=
@@ -17,6 +17,12 @@ SOAK_SEED ?=
 FUZZ_MINUTES ?= 2
 # Targets of `make fuzz`; all if empty.
 FUZZ_TARGETS ?=
+# Mutants that `make mutants` tests, the crates they are drawn from, the seed of the draw (any number; random
+# if empty), and the percentage that tests must kill.
+MUTANTS_SAMPLE ?= 60
+MUTANTS_CRATES ?= plimsoll-proxy plimsoll-client
+MUTANTS_SEED ?=
+MUTANTS_KILL ?= 90
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,6 +69,10 @@ attack-proxy: ## Attack the proxy (and Envoy) with slow and silent clients, and 
 fuzz: ## Fuzz for FUZZ_MINUTES (default 2) per target; uses cargo-fuzz if it is installed
 	@scripts/deps.sh fuzz
 	@scripts/fuzz.sh $(FUZZ_MINUTES) $(FUZZ_TARGETS)
+
+mutants: ## Run the tests of a crate on MUTANTS_SAMPLE (default 60) random mutants of it; fails if fewer than MUTANTS_KILL (90) % are killed
+	@scripts/deps.sh mutants
+	@scripts/mutants.sh $(MUTANTS_SAMPLE) "$(MUTANTS_SEED)" $(MUTANTS_KILL) $(MUTANTS_CRATES)
 
 fmt: ## Format all Rust files
 	@cargo fmt --all

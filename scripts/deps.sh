@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs missing dependencies of a Makefile target: deps.sh test|demo|release|bench|bench-proxy|attack-proxy|fuzz.
+# Installs missing dependencies of a Makefile target: deps.sh test|demo|release|bench|bench-proxy|attack-proxy|fuzz|mutants.
 # Prints nothing if nothing is missing. Debian packages come from apt, as root or through sudo; the Rust
 # toolchain must be installed already.
 set -euo pipefail
@@ -136,6 +136,14 @@ unpack_prometheus() {
   rm -f prometheus_*.deb
 }
 
+# Installs cargo-mutants under target/tools, where `cargo clean` removes it with the rest.
+install_cargo_mutants() {
+  local tools="${CARGO_TARGET_DIR:-target}/tools"
+  [[ $("$tools/bin/cargo-mutants" mutants --version 2>/dev/null) == *" $cargo_mutants_version" ]] && return 0
+  echo "deps: installing cargo-mutants under $tools"
+  cargo install --quiet --locked --root "$tools" --version "$cargo_mutants_version" cargo-mutants
+}
+
 # Tested versions. Changing peers_version reinstalls all of them.
 peers_version=4
 grpcio_version=1.85.1
@@ -146,6 +154,7 @@ older_envoy_versions=(1.38.3 1.39.3)
 # Versions of the validators of deploy/.
 checks_version=1
 kubernetes_validate_version=1.37.0
+cargo_mutants_version=27.1.0
 
 packages=()
 # Rust links with cc; libc6-dev has the start files and the C library.
@@ -188,7 +197,8 @@ case "${1:-}" in
     ;;
   # libFuzzer is C++.
   fuzz) have c++ || packages+=(g++) ;;
-  *) fail "which target? test, demo, release, bench, bench-proxy, attack-proxy or fuzz" ;;
+  mutants) have python3 || packages+=(python3) ;;
+  *) fail "which target? test, demo, release, bench, bench-proxy, attack-proxy, fuzz or mutants" ;;
 esac
 
 install_packages "${packages[@]}"
@@ -202,4 +212,7 @@ fi
 if [[ ${1} == test ]]; then
   install_grpc_js
   install_checks
+fi
+if [[ ${1} == mutants ]]; then
+  install_cargo_mutants
 fi

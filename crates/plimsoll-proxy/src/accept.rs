@@ -286,6 +286,16 @@ impl Drop for Inspection {
 /// Holds one slot of the connection limit until the connection, or the tunnel that it became, ends.
 pub(crate) struct ConnectionPermit(Arc<ConnectionLimit>);
 
+#[cfg(test)]
+impl ConnectionPermit {
+    /// A permit for connections that tests create without an accept loop.
+    pub(crate) fn for_tests() -> Self {
+        let limit = ConnectionLimit::default();
+        limit.active.store(1, Ordering::Relaxed);
+        Self(Arc::new(limit))
+    }
+}
+
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.0.active.fetch_sub(1, Ordering::Relaxed);
@@ -387,4 +397,74 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<StdListener> {
 /// Lets the kernel establish connections of a bound socket.
 pub(crate) fn listen(socket: &StdListener) -> io::Result<()> {
     SockRef::from(socket).listen(BACKLOG)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connection::tests::connection;
+
+    fn acceptor(worker: &Arc<Worker>) -> Acceptor {
+        Acceptor {
+            worker: Arc::clone(worker),
+            limit: Arc::default(),
+            connections: Mutex::default(),
+        }
+    }
+
+    #[tokio::test]
+    async fn connections_are_visited_until_they_close() {
+        let [first, second] = [connection(), connection()];
+        let acceptor = acceptor(&first.worker);
+        assert_eq!(acceptor.open_connections(), 0);
+        for connection in [&first, &second] {
+            acceptor.connections().push(Arc::downgrade(connection));
+        }
+        assert_eq!(acceptor.open_connections(), 2);
+        acceptor.start_drain(|one| std::ptr::eq(one, &*first));
+        assert_eq!(first.drain_level(), DrainLevel::Announce);
+        assert_eq!(second.drain_level(), DrainLevel::Serve);
+        drop(first);
+        assert_eq!(acceptor.open_connections(), 1);
+        let mut visited = 0;
+        acceptor.for_each_connection(|one| {
+            assert!(std::ptr::eq(one, &*second));
+            visited += 1;
+        });
+        assert_eq!((visited, acceptor.connections().len()), (1, 1));
+    }
+
+    #[tokio::test]
+    async fn a_tick_advances_the_clock_and_checks_timeouts() {
+        let connection = connection();
+        let acceptor = acceptor(&connection.worker);
+        acceptor.connections().push(Arc::downgrade(&connection));
+        connection.start_drain();
+        for now in 1..=10 {
+            acceptor.tick();
+            assert_eq!(acceptor.worker.now(), now);
+            assert_eq!(connection.drain_level(), DrainLevel::Announce);
+        }
+        acceptor.tick();
+        assert_eq!(connection.drain_level(), DrainLevel::Drain);
+    }
+
+    #[test]
+    fn a_permit_is_returned() {
+        let limit = Arc::new(ConnectionLimit::default());
+        limit.active.store(2, Ordering::Relaxed);
+        drop(ConnectionPermit(Arc::clone(&limit)));
+        assert_eq!(limit.active.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn a_bound_socket_gets_connections_once_it_listens() {
+        let socket = bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let address = socket.local_addr().unwrap();
+        assert!(std::net::TcpStream::connect(address).is_err());
+        listen(&socket).unwrap();
+        std::net::TcpStream::connect(address).unwrap();
+        // Another worker has a socket of its own at the same address.
+        bind(address).unwrap();
+    }
 }

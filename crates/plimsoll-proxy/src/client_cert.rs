@@ -154,6 +154,25 @@ mod tests {
     }
 
     #[test]
+    fn certificates_are_pem_with_lines_of_64_characters() {
+        // 96 bytes are two whole lines; the third has the rest and its padding.
+        let bytes: Vec<u8> = (0..=100).map(|byte: u8| byte.wrapping_mul(251)).collect();
+        let text = url_encoded_pem(&CertificateDer::from(bytes.clone()));
+        let lines: Vec<&str> = text.split("%0A").collect();
+        assert_eq!(lines[0], "-----BEGIN%20CERTIFICATE-----");
+        assert_eq!(lines[4..], ["-----END%20CERTIFICATE-----", ""]);
+        let decoded = |line: &str| {
+            let line = line.replace("%2B", "+").replace("%2F", "/");
+            line.replace("%3D", "=")
+        };
+        let body: Vec<String> = lines[1..4].iter().map(|line| decoded(line)).collect();
+        let lengths: Vec<usize> = body.iter().map(String::len).collect();
+        assert_eq!(lengths, [64, 64, 8]);
+        assert_eq!(body.concat(), STANDARD.encode(bytes));
+        assert!(!text.contains(['+', '/', '=']), "{text}");
+    }
+
+    #[test]
     fn sha256_is_that_of_the_standard() {
         let expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(sha256(b"abc"), expected);

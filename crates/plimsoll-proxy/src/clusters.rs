@@ -142,3 +142,84 @@ impl StaticClusters {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A proxy with clusters of all kinds; the fleet is EDS or static.
+    fn config(fleet: &str) -> ProxyConfig {
+        let assignment = |name: &str| {
+            format!(
+                "load_assignment: {{cluster_name: {name}, endpoints: [{{lb_endpoints: [{{endpoint: \
+                 {{address: {{socket_address: {{address: 127.0.0.1, port_value: 1}}}}}}}}]}}]}}"
+            )
+        };
+        let text = format!(
+            "node: {{id: p1, cluster: edge}}
+cluster_manager: {{local_cluster_name: fleet}}
+dynamic_resources: {{ads_config: {{api_type: GRPC, grpc_services: [{{envoy_grpc: {{cluster_name: \
+             server}}}}]}}}}
+static_resources:
+  clusters:
+  - {{name: server, {}}}
+  - {{name: orders, type: EDS, eds_cluster_config: {{service_name: o1, eds_config: {{ads: {{}}}}}}}}
+  - {{name: fleet, {fleet}}}
+",
+            assignment("server")
+        );
+        ProxyConfig::parse(&text.replace("ASSIGNMENT", &assignment("fleet"))).unwrap()
+    }
+
+    const EDS_FLEET: &str =
+        "type: EDS, eds_cluster_config: {service_name: f1, eds_config: {ads: {}}}";
+    const STATIC_FLEET: &str = "type: STATIC, ASSIGNMENT";
+
+    #[test]
+    fn the_endpoints_of_an_eds_fleet_are_subscribed_to_as_such() {
+        let wanted = subscriptions(&config(EDS_FLEET), &[]);
+        let names: Vec<(&str, Option<&str>)> = wanted
+            .own_clusters
+            .iter()
+            .map(|(name, eds)| (&**name, eds.as_deref()))
+            .collect();
+        assert_eq!(names, [("orders", Some("o1")), ("server", None)]);
+        assert_eq!(wanted.local_cluster_name.as_deref(), Some("f1"));
+        let wanted = subscriptions(&config(STATIC_FLEET), &[]);
+        let names: Vec<&str> = wanted.own_clusters.keys().map(|name| &**name).collect();
+        assert_eq!(names, ["fleet", "orders", "server"]);
+        assert_eq!(wanted.local_cluster_name.as_deref(), Some(""));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn clusters_that_left_the_file_are_removed_after_a_delay() {
+        let client = Client::builder().try_build().unwrap();
+        let config = config(STATIC_FLEET);
+        let mut clusters = StaticClusters::new(client.clone());
+        let [server, fleet] = [0, 2].map(|index| config.clusters[index].clone());
+        let both = [server.clone(), fleet.clone()];
+        clusters.set_all(&both, Some("fleet")).await.unwrap();
+        let names = || {
+            let names = client.cluster_names();
+            let names: Vec<String> = names.iter().map(|name| (**name).to_owned()).collect();
+            names.join(" ")
+        };
+        assert_eq!(names(), "fleet server");
+        clusters.retain(&both);
+        assert!(clusters.unused.is_empty());
+        clusters.retain(std::slice::from_ref(&server));
+        tokio::time::advance(REMOVAL_DELAY - Duration::from_millis(1)).await;
+        clusters.remove_unused().await.unwrap();
+        assert_eq!(names(), "fleet server");
+        // A cluster that returns stays.
+        clusters.set_all(&both, Some("fleet")).await.unwrap();
+        tokio::time::advance(REMOVAL_DELAY).await;
+        clusters.remove_unused().await.unwrap();
+        assert_eq!(names(), "fleet server");
+        clusters.retain(std::slice::from_ref(&server));
+        tokio::time::advance(REMOVAL_DELAY).await;
+        clusters.remove_unused().await.unwrap();
+        assert_eq!(names(), "server");
+        assert_eq!(clusters.configured.len(), 1);
+    }
+}

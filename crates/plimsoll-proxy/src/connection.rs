@@ -532,3 +532,6 @@ impl<T: Read + Write + Unpin> Write for MonitoredIo<T> {
         written
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -75,3 +75,64 @@ impl Context {
         self.state.reloads.counts().error
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::config::ProxyConfig;
+    use crate::source::Loaded;
+
+    const BOOTSTRAP: &str = "
+node: {id: p1, cluster: edge}
+cluster_manager: {local_cluster_name: server}
+dynamic_resources: {ads_config: {api_type: GRPC, grpc_services: [{envoy_grpc: {cluster_name: \
+                             server}}]}}
+static_resources: {clusters: [{name: server, type: STATIC, load_assignment: {cluster_name: server, \
+                             endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: \
+                             {address: 127.0.0.1, port_value: 1}}}}]}]}}]}
+";
+
+    fn context(text: &str) -> Context {
+        let loaded = Loaded {
+            config: Arc::new(ProxyConfig::parse(text).unwrap()),
+            json: serde_json::Value::Null,
+            last_updated: SystemTime::now(),
+        };
+        let client = Client::builder().try_build().unwrap();
+        let state = Arc::new(State::new(client, 1, loaded, 0));
+        Context { state }
+    }
+
+    #[tokio::test]
+    async fn the_bootstrap_can_be_read() {
+        let context = context(BOOTSTRAP);
+        let node = context.node();
+        assert_eq!((node.id.as_str(), node.cluster.as_str()), ("p1", "edge"));
+        assert_eq!(context.local_cluster_name().as_deref(), Some("server"));
+        assert_eq!(context.management_cluster().as_deref(), Some("server"));
+        assert!(context.listeners().is_empty());
+        let bare = self::context("static_resources: {}");
+        assert_eq!(bare.local_cluster_name(), None);
+        assert_eq!(bare.management_cluster(), None);
+    }
+
+    #[tokio::test]
+    async fn phases_and_rejected_edits_are_those_of_the_proxy() {
+        let context = context("static_resources: {}");
+        assert_eq!(
+            (context.phase(), context.is_live()),
+            ("INITIALIZING", false)
+        );
+        context.state.set_live();
+        context.wait_until_live().await;
+        assert_eq!((context.phase(), context.is_live()), ("LIVE", true));
+        assert_eq!(context.rejected_edit(), None);
+        let error = "no such field".to_owned();
+        context.state.reloads.record(Err(error.clone()));
+        assert_eq!(context.rejected_edit(), Some(error));
+        context.stopping().cancel();
+        assert_eq!((context.phase(), context.is_live()), ("DRAINING", false));
+    }
+}

@@ -238,3 +238,14 @@ impl Drop for Exchange {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn protocols_have_the_names_of_the_access_log() {
+        let names = [Version::HTTP_10, Version::HTTP_11, Version::HTTP_2].map(protocol);
+        assert_eq!(names, ["HTTP/1.0", "HTTP/1.1", "HTTP/2"]);
+    }
+}

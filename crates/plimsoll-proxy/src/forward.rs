@@ -465,8 +465,7 @@ impl UpstreamRequest<'_> {
                 HashSource::SourceIp => Some(connection.peer_ip.as_bytes()),
             };
             if let Some(value) = value {
-                let new = xxhash_rust::xxh64::xxh64(value, 0);
-                hash = Some(hash.map_or(new, |old| old.rotate_left(1) ^ new));
+                hash = Some(combine_hash(hash, value));
                 if *terminal {
                     break;
                 }
@@ -474,6 +473,12 @@ impl UpstreamRequest<'_> {
         }
         hash
     }
+}
+
+/// Adds a value of a request to the hash of the values before it.
+fn combine_hash(before: Option<u64>, value: &[u8]) -> u64 {
+    let new = xxhash_rust::xxh64::xxh64(value, 0);
+    before.map_or(new, |before| before.rotate_left(1) ^ new)
 }
 
 /// Sets the time since the request was received; not if the upstream responds earlier, as in Envoy.
@@ -570,4 +575,20 @@ fn requested_upgrade(
         client: hyper::upgrade::on(request),
         protocol,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_are_combined_as_in_envoy() {
+        // XXH64 of the empty text and of "a", with seed 0.
+        let (empty, a) = (0xef46_db37_51d8_e999_u64, 0xd24e_c4f1_a98c_6e5b);
+        assert_eq!(combine_hash(None, b""), empty);
+        assert_eq!(combine_hash(None, b"a"), a);
+        assert_eq!(combine_hash(Some(0b101), b"a"), a ^ 0b1010);
+        assert_eq!(combine_hash(Some(1 << 63), b"a"), a ^ 1);
+        assert_ne!(combine_hash(Some(a), b"a"), combine_hash(None, b"a"));
+    }
 }

@@ -424,4 +424,31 @@ mod tests {
         options.generate_request_id = false;
         assert_eq!(id(&[], &options), None);
     }
+
+    #[test]
+    fn uuids_have_the_drawn_bits_except_version_and_variant() {
+        let text = |high, low| String::from_utf8(uuid(high, low).to_vec()).unwrap();
+        assert_eq!(text(0, 0), "00000000-0000-4000-8000-000000000000");
+        assert_eq!(
+            text(u64::MAX, u64::MAX),
+            "ffffffff-ffff-4fff-bfff-ffffffffffff"
+        );
+        assert_eq!(
+            text(0x0123_4567_89ab_cdef, 0x4edc_ba98_7654_3210),
+            "01234567-89ab-4def-8edc-ba9876543210"
+        );
+    }
+
+    #[test]
+    fn service_times_are_whole_milliseconds() {
+        let mut headers = HeaderMap::new();
+        for (time, expected) in [
+            (Duration::from_micros(999), "0"),
+            (Duration::from_millis(7), "7"),
+            (Duration::from_secs(3600), "3600000"),
+        ] {
+            set_service_time(&mut headers, time);
+            assert_eq!(headers[X_ENVOY_UPSTREAM_SERVICE_TIME], expected);
+        }
+    }
 }

@@ -42,6 +42,16 @@ impl fmt::Display for Awaited {
     }
 }
 
+#[cfg(test)]
+impl Awaited {
+    pub(crate) fn new(type_url: &str, name: &str) -> Self {
+        Self {
+            type_url: type_url.into(),
+            name: name.into(),
+        }
+    }
+}
+
 /// Returns the subscribed resources that have not arrived and are not known to be missing.
 pub(crate) async fn awaited(client: &Client) -> Vec<Awaited> {
     let pending = client.pending_resources().await.unwrap_or_default();
@@ -49,4 +59,25 @@ pub(crate) async fn awaited(client: &Client) -> Vec<Awaited> {
         .into_iter()
         .map(|(type_url, name)| Awaited { type_url, name })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn awaited_resources_are_named_by_kind() {
+        let cases = [
+            (LISTENER, "listener x", false),
+            (ROUTE_CONFIGURATION, "route configuration x", false),
+            (CLUSTER, "cluster x", true),
+            (CLUSTER_LOAD_ASSIGNMENT, "endpoints of x", true),
+            ("other", "other x", false),
+        ];
+        for (type_url, text, upstream) in cases {
+            let awaited = Awaited::new(type_url, "x");
+            assert_eq!(awaited.to_string(), text);
+            assert_eq!(awaited.is_upstream(), upstream, "{text}");
+        }
+    }
 }

@@ -518,4 +518,38 @@ mod tests {
         // The future had 8600 bytes before the protocol and handshake futures were boxed.
         assert!(size(serve) <= 2048, "{}", size(serve));
     }
+
+    #[tokio::test]
+    async fn counters_are_summed_over_workers_and_passed_on() {
+        let connection = crate::connection::tests::connection();
+        let listener = &connection.listener;
+        let runtime = ListenerRuntime::clone(&listener.runtime());
+        let total = |listener: &Listener, name: &str| {
+            let totals = listener.totals();
+            let found = totals.iter().find(|(metric, _)| metric.name == name);
+            found.unwrap().1
+        };
+        for stats in [listener.new_stats(), listener.new_stats()] {
+            stats.no_route.increment();
+        }
+        assert_eq!(total(listener, "no_route"), 2);
+        assert_eq!(total(listener, "downstream_cx_total"), 1);
+        let successor = listener.successor(runtime);
+        successor.new_stats().no_route.increment();
+        assert_eq!(total(&successor, "no_route"), 3);
+        assert_eq!(total(listener, "no_route"), 3);
+    }
+
+    #[tokio::test]
+    async fn routes_and_settings_are_replaced_as_a_whole() {
+        let connection = crate::connection::tests::connection();
+        let listener = &connection.listener;
+        let before = listener.runtime();
+        let routes = Arc::new(RouteTable::default());
+        listener.replace_routes(Arc::clone(&routes));
+        assert!(Arc::ptr_eq(&listener.runtime().routes, &routes));
+        assert!(Arc::ptr_eq(&listener.runtime().config, &before.config));
+        listener.replace(ListenerRuntime::clone(&before));
+        assert!(Arc::ptr_eq(&listener.runtime().routes, &before.routes));
+    }
 }

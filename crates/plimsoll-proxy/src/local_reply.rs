@@ -261,4 +261,131 @@ mod tests {
         assert_eq!(split_port("[::1]"), ("[::1]", None));
         assert_eq!(split_port("a"), ("a", None));
     }
+
+    #[test]
+    fn only_redirects_of_the_path_keep_the_port_and_only_one_query_is_sent() {
+        let headers = HeaderMap::new();
+        let request = RequestView {
+            host: "a:8080",
+            path: "/old",
+            path_and_query: "/old?q=1",
+            method: &Method::GET,
+            scheme: "http",
+            headers: &headers,
+        };
+        let matched = PathMatcher::Prefix("/old".into());
+        let to = |redirect: Redirect| {
+            let location = location(&redirect, &matched, &request).unwrap();
+            location.to_str().unwrap().to_owned()
+        };
+        let path = |path: &str| Redirect {
+            path: PathRedirect::Replace(path.to_owned()),
+            ..Redirect::default()
+        };
+        assert_eq!(to(path("/new")), "http://a:8080/new?q=1");
+        assert_eq!(to(path("/new?own=2")), "http://a:8080/new?own=2");
+        let host_and_port = Redirect {
+            host: Some("b".to_owned()),
+            port: Some(81),
+            strip_query: true,
+            ..Redirect::default()
+        };
+        assert_eq!(to(host_and_port), "http://b:81/old");
+        assert_eq!(location(&path("/\n"), &matched, &request), None);
+        assert_eq!(split_port("a:"), ("a:", None));
+    }
+
+    #[test]
+    fn expired_requests_get_408_while_they_are_sent_and_504_afterwards() {
+        let reply = |expiry, ended| {
+            let reply = LocalReply::from_expiry(expiry, ended);
+            (reply.status.as_u16(), reply.flags, reply.body)
+        };
+        for ended in [false, true] {
+            let timeout = (504, "UT", "upstream request timeout");
+            assert_eq!(reply(Expiry::Timeout, ended), timeout);
+            let idle = if ended { 504 } else { 408 };
+            assert_eq!(reply(Expiry::Idle, ended), (idle, "SI", "stream timeout"));
+            assert_eq!(reply(Expiry::Request, ended), (408, "", "request timeout"));
+            let duration = (408, "DT", "downstream duration timeout");
+            assert_eq!(reply(Expiry::MaxDuration, ended), duration);
+        }
+    }
+
+    #[test]
+    fn http_statuses_are_mapped_to_grpc() {
+        let status = |code| {
+            let status = StatusCode::from_u16(code).unwrap();
+            LocalReply::new(status, "", "").grpc_status()
+        };
+        let codes = [400, 401, 403, 404, 429, 502, 503, 504, 500, 413];
+        let expected = ["13", "16", "7", "12", "14", "14", "14", "14", "2", "2"];
+        assert_eq!(codes.map(status), expected);
+    }
+
+    fn exchange(http2: bool) -> Exchange {
+        let connection = crate::connection::tests::connection();
+        connection.set_protocol(http2);
+        Exchange::begin(
+            connection,
+            None,
+            http::Version::HTTP_11,
+            &Default::default(),
+        )
+    }
+
+    async fn body(response: Response<ProxyBody>) -> Bytes {
+        use http_body_util::BodyExt as _;
+        response.into_body().collect().await.unwrap().to_bytes()
+    }
+
+    #[tokio::test]
+    async fn replies_have_a_text_or_a_grpc_status() {
+        let response = LocalReply::RATE_LIMITED.response(false, exchange(false));
+        assert_eq!(response.status(), 429);
+        assert_eq!(response.headers()[CONTENT_TYPE], "text/plain");
+        assert!(!response.headers().contains_key(CONNECTION));
+        assert_eq!(body(response).await, "local_rate_limited");
+        let empty = LocalReply::NO_ROUTE.response(false, exchange(false));
+        assert_eq!((empty.status().as_u16(), empty.headers().len()), (404, 0));
+
+        let grpc = LocalReply::RATE_LIMITED.response(true, exchange(true));
+        assert_eq!(grpc.status(), 200);
+        assert_eq!(grpc.headers()[CONTENT_TYPE], "application/grpc");
+        assert_eq!(grpc.headers()["grpc-status"], "14");
+        assert_eq!(grpc.headers()["grpc-message"], "local_rate_limited");
+        assert_eq!(body(grpc).await, "");
+        let silent = LocalReply::NO_ROUTE.response(true, exchange(true));
+        assert_eq!(silent.headers()["grpc-status"], "12");
+        assert!(!silent.headers().contains_key("grpc-message"));
+    }
+
+    #[tokio::test]
+    async fn malformed_requests_close_http1_connections() {
+        let response = LocalReply::BAD_REQUEST.response(false, exchange(false));
+        assert_eq!(response.headers()[CONNECTION], "close");
+        let response = LocalReply::BAD_REQUEST.response(false, exchange(true));
+        assert!(!response.headers().contains_key(CONNECTION));
+        let response = redirect(StatusCode::FOUND, None, exchange(false));
+        assert_eq!(response.status(), 400);
+        let there = HeaderValue::from_static("/there");
+        let response = redirect(StatusCode::FOUND, Some(there), exchange(false));
+        assert_eq!(response.status(), 302);
+        assert_eq!(response.headers()[LOCATION], "/there");
+    }
+
+    #[tokio::test]
+    async fn replies_are_counted_when_they_end() {
+        let exchange = exchange(false);
+        let connection = std::sync::Arc::clone(exchange.connection());
+        let counter = |name: &str| {
+            let mut counters = connection.stats.iter();
+            counters.find(|(known, _)| *known == name).unwrap().1
+        };
+        let response = LocalReply::NO_CLUSTER.response(false, exchange);
+        assert_eq!(counter("downstream_rq_active"), 1);
+        drop(response);
+        assert_eq!(counter("downstream_rq_active"), 0);
+        assert_eq!(counter("downstream_rq_5xx"), 1);
+    }
 }

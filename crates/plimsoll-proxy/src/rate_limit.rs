@@ -66,4 +66,22 @@ mod tests {
         let later = [at(9000), at(9000), at(9000), at(9000)];
         assert_eq!(later, [true, true, true, false]);
     }
+
+    #[test]
+    fn tokens_are_taken_at_the_current_time() {
+        let bucket = TokenBucket::new(1, 1, Duration::from_secs(3600));
+        assert_eq!([bucket.try_take(), bucket.try_take()], [true, false]);
+        let fast = TokenBucket::new(1, 1, Duration::from_nanos(1));
+        assert_eq!([fast.try_take(), fast.try_take()], [true, true]);
+    }
+
+    #[test]
+    fn buckets_are_equal_if_their_settings_are() {
+        let bucket = |max, rate| TokenBucket::new(max, rate, Duration::from_secs(1));
+        let used = bucket(3, 2);
+        used.try_take();
+        assert_eq!(used, bucket(3, 2));
+        assert_ne!(used, bucket(4, 2));
+        assert_ne!(used, bucket(3, 3));
+    }
 }

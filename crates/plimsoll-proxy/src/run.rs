@@ -555,5 +555,18 @@ mod tests {
         let started = config("node: {id: a}");
         assert_eq!(restart_needed(&started, &config("node: {id: a}")), [""; 0]);
         assert_eq!(restart_needed(&started, &config("node: {id: b}")), ["node"]);
+        let admin = "node: {id: a}
+admin: {address: {socket_address: {address: 127.0.0.1, port_value: 1}}}";
+        assert_eq!(restart_needed(&started, &config(admin)), ["admin"]);
+        let fleet = config(
+            "node: {id: a}
+cluster_manager: {local_cluster_name: fleet}
+static_resources: {clusters: [{name: fleet, type: STATIC, load_assignment: {cluster_name: fleet}}]}",
+        );
+        let name = "cluster_manager.local_cluster_name";
+        assert_eq!(restart_needed(&fleet, &started), [name]);
+        // Adding or renaming it needs no restart.
+        assert_eq!(restart_needed(&started, &fleet), [""; 0]);
+        assert_eq!(restart_needed(&fleet, &fleet), [""; 0]);
     }
 }

@@ -212,3 +212,129 @@ impl State {
         self.awaited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use plimsoll_xds::ads::{CLUSTER, LISTENER};
+
+    use super::*;
+    use crate::config::{HttpOptions, ProxyConfig, RouteSource};
+    use crate::listener::ListenerRuntime;
+
+    fn loaded(max_connections: Option<u64>) -> Loaded {
+        let mut config = ProxyConfig::parse("static_resources: {}").unwrap();
+        config.max_connections = max_connections;
+        Loaded {
+            config: Arc::new(config),
+            json: serde_json::Value::Null,
+            last_updated: SystemTime::now(),
+        }
+    }
+
+    fn state() -> State {
+        let client = Client::builder().try_build().unwrap();
+        State::new(client, 2, loaded(None), 0)
+    }
+
+    fn config(name: &str, port: u16) -> ListenerConfig {
+        ListenerConfig {
+            name: name.to_owned(),
+            address: ([127, 0, 0, 1], port).into(),
+            tls: None,
+            http: HttpOptions::default(),
+            routes: RouteSource::Inline(Arc::default()),
+            access_log: Vec::new(),
+        }
+    }
+
+    fn running(name: &str, port: u16, origin: Origin) -> RunningListener {
+        let config = config(name, port);
+        let configured = config.address;
+        let runtime = ListenerRuntime::new(Arc::new(config), &Sinks::default()).unwrap();
+        RunningListener {
+            name: name.to_owned(),
+            configured,
+            address: configured,
+            listener: Arc::new(Listener::new(runtime)),
+            origin,
+        }
+    }
+
+    fn names(listeners: &[RunningListener]) -> Vec<&str> {
+        listeners.iter().map(|one| one.name.as_str()).collect()
+    }
+
+    #[test]
+    fn a_free_port_is_kept_by_the_listener_of_the_same_name() {
+        let fixed = running("a", 80, Origin::File);
+        assert!(fixed.has_address_of(&config("a", 80)));
+        assert!(fixed.has_address_of(&config("b", 80)));
+        assert!(!fixed.has_address_of(&config("a", 81)));
+        assert!(!fixed.has_address_of(&config("a", 0)));
+        let free = running("a", 0, Origin::File);
+        assert!(free.has_address_of(&config("a", 0)));
+        assert!(!free.has_address_of(&config("b", 0)));
+    }
+
+    #[tokio::test]
+    async fn listeners_are_replaced_by_name_and_removed_by_identity() {
+        let state = state();
+        let [a, b] = [("a", 1), ("b", 2)].map(|(name, port)| running(name, port, Origin::File));
+        assert!(state.add_listener(a.clone()).is_none());
+        assert!(state.add_listener(b.clone()).is_none());
+        assert_eq!(names(&state.listeners()), ["a", "b"]);
+        // The same listener with another configuration replaces none.
+        assert!(state.add_listener(a.clone()).is_none());
+        let moved = running("a", 3, Origin::File);
+        let replaced = state.add_listener(moved.clone()).unwrap();
+        assert!(Arc::ptr_eq(&replaced.listener, &a.listener));
+        assert!(!state.is_active(&a.listener));
+        assert!(state.is_active(&moved.listener) && state.is_active(&b.listener));
+        state.remove_listener(&a.listener);
+        assert_eq!(names(&state.listeners()), ["a", "b"]);
+        state.remove_listener(&moved.listener);
+        assert_eq!(names(&state.listeners()), ["b"]);
+        state.add_listener(running("c", 4, Origin::Lds));
+        let removed = state.retain_listeners(|one| one.origin == Origin::Lds);
+        assert_eq!(names(&removed), ["b"]);
+        assert_eq!(names(&state.listeners()), ["c"]);
+    }
+
+    #[tokio::test]
+    async fn the_limit_of_connections_follows_the_configuration() {
+        let state = state();
+        let max = || state.connection_limit.max.load(Ordering::Relaxed);
+        assert_eq!(max(), u64::MAX);
+        state.replace_config(loaded(Some(7)));
+        assert_eq!((max(), state.loaded().config.max_connections), (7, Some(7)));
+    }
+
+    #[tokio::test]
+    async fn phases_follow_each_other_as_in_envoy() {
+        let state = state();
+        let awaiting = |type_url| vec![Awaited::new(type_url, "x")];
+        assert_eq!(state.phase(), Phase::Initializing);
+        state.set_awaited(awaiting(LISTENER));
+        assert_eq!(state.phase().as_str(), "INITIALIZING");
+        state.set_awaited(awaiting(CLUSTER));
+        assert_eq!(state.phase().as_str(), "PRE_INITIALIZING");
+        assert_eq!(state.awaited(), awaiting(CLUSTER));
+        state.set_live();
+        assert_eq!(state.phase().as_str(), "LIVE");
+        assert!(state.awaited().is_empty());
+        state.stopping.cancel();
+        assert_eq!(state.phase().as_str(), "DRAINING");
+    }
+
+    #[tokio::test]
+    async fn workers_have_different_seeds() {
+        let state = state();
+        assert_eq!(state.seed(0), state.seed(0));
+        assert_ne!(state.seed(0), state.seed(1));
+        let before = state.route_epoch.load(Ordering::Relaxed);
+        state.advance_route_epoch();
+        assert_eq!(state.route_epoch.load(Ordering::Relaxed), before + 1);
+    }
+}

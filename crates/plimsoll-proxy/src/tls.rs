@@ -132,3 +132,52 @@ fn read(pem: &PemSource) -> Result<Vec<u8>, TlsError> {
         PemSource::File(path) => fs::read(path).map_err(TlsError::caused(pem, "cannot be read")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(alpn: &[&str]) -> TlsConfig {
+        TlsConfig {
+            certificate: PemSource::File("chain.pem".into()),
+            key: PemSource::Inline(String::new()),
+            alpn: alpn.iter().map(|name| (*name).to_owned()).collect(),
+            client_ca: Some(PemSource::File("ca.pem".into())),
+            require_client_certificate: false,
+        }
+    }
+
+    #[test]
+    fn protocols_are_those_configured_or_else_those_of_the_codec() {
+        let names = |config: &TlsConfig, codec| {
+            let names = alpn(config, codec).into_iter();
+            let names: Vec<String> = names.map(|name| String::from_utf8(name).unwrap()).collect();
+            names.join(" ")
+        };
+        let unset = config(&[]);
+        assert_eq!(names(&unset, Codec::Auto), "h2 http/1.1");
+        assert_eq!(names(&unset, Codec::Http1), "http/1.1");
+        assert_eq!(names(&unset, Codec::Http2), "h2");
+        let set = config(&["http/1.1", "x"]);
+        assert_eq!(names(&set, Codec::Auto), "http/1.1 x");
+    }
+
+    #[test]
+    fn files_of_certificates_are_listed() {
+        let listed: Vec<PathBuf> = files(&config(&[])).cloned().collect();
+        assert_eq!(listed, [PathBuf::from("chain.pem"), "ca.pem".into()]);
+    }
+
+    #[test]
+    fn missing_files_and_empty_texts_are_errors_that_name_them() {
+        let missing = PemSource::File("/nonexistent/chain.pem".into());
+        let error = read(&missing).unwrap_err();
+        assert!(std::error::Error::source(&error).is_some());
+        assert!(
+            error.to_string().contains("/nonexistent/chain.pem"),
+            "{error}"
+        );
+        assert!(certificates(&PemSource::Inline(String::new())).is_err());
+        assert_eq!(read(&PemSource::Inline("a".to_owned())).unwrap(), b"a");
+    }
+}

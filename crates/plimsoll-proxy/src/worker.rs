@@ -199,3 +199,62 @@ pub(crate) fn request_options(
         _non_exhaustive: (),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_rounded_up_to_ticks() {
+        for (nanos, expected) in [
+            (0, 0),
+            (1, 1),
+            (100_000_000, 1),
+            (100_000_001, 2),
+            (999_999_999, 10),
+            (1_000_000_000, 10),
+            (61_500_000_000, 615),
+        ] {
+            assert_eq!(to_ticks(Duration::from_nanos(nanos)), expected, "{nanos}");
+        }
+        assert_eq!(to_ticks(Duration::MAX), u32::MAX);
+    }
+
+    #[tokio::test]
+    async fn streams_are_checked_on_each_tick_until_their_requests_end() {
+        let client = Client::builder().try_build().unwrap();
+        let worker = Worker::new(0, client, Arc::default(), 1);
+        let options = crate::config::HttpOptions {
+            max_stream_duration: Some(TICK * 2),
+            ..Default::default()
+        };
+        let [active, ended] = [(); 2].map(|()| {
+            let stream = Arc::new(StreamTimeouts::default());
+            stream.start(&options, worker.now());
+            worker.watch_stream(Arc::clone(&stream));
+            stream
+        });
+        assert_eq!([worker.tick(), worker.tick(), worker.now()], [1, 2, 2]);
+        assert_eq!(active.expired(), None);
+        assert_eq!(worker.streams().len(), 2);
+        drop(ended);
+        assert_eq!(worker.tick(), 3);
+        assert!(active.expired().is_some());
+        assert_eq!(worker.streams().len(), 1);
+        drop(active);
+        worker.tick();
+        assert!(worker.streams().is_empty());
+    }
+
+    #[tokio::test]
+    async fn draws_follow_the_seed() {
+        let draws = |seed| {
+            let client = Client::builder().try_build().unwrap();
+            let worker = Worker::new(0, client, Arc::default(), seed);
+            [worker.draw(), worker.draw()]
+        };
+        assert_eq!(draws(1), draws(1));
+        assert_ne!(draws(1), draws(2));
+        assert_ne!(draws(1)[0], draws(1)[1]);
+    }
+}

@@ -137,3 +137,105 @@ fn lines_are_dropped_and_counted_when_the_queue_is_full() {
     assert_eq!(sink.shared.dropped.load(Ordering::Relaxed), 1);
     assert_eq!(queue.recv().unwrap(), b"a");
 }
+
+/// Every operator once.
+const OPERATORS: &str = "%START_TIME% %PROTOCOL% %RESPONSE_CODE% %RESPONSE_FLAGS% \
+     %BYTES_RECEIVED% %BYTES_SENT% %DURATION% %UPSTREAM_HOST% %UPSTREAM_CLUSTER% %ROUTE_NAME% \
+     %DOWNSTREAM_REMOTE_ADDRESS% %DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT% %REQ(X-A?X-REQUEST-ID)% \
+     %RESP(SERVER)%";
+
+#[test]
+fn every_operator_prints_its_value_or_a_dash() {
+    let format = LogFormat::text(OPERATORS).unwrap();
+    let mut pending = pending(format.clone());
+    let mut headers = HeaderMap::new();
+    headers.insert("server", HeaderValue::from_static("upstream"));
+    pending.response(&headers);
+    let full = Outcome {
+        upstream_host: Some("10.0.0.1:80".parse().unwrap()),
+        cluster: Some("orders".into()),
+        route: "checkout".into(),
+        ..outcome()
+    };
+    let text = |outcome: &Outcome, pending: &PendingEntry| {
+        String::from_utf8(format.line(pending, outcome)).unwrap()
+    };
+    assert_eq!(
+        text(&full, &pending),
+        "1970-01-01T00:00:00.000Z HTTP/1.1 503 UH 1 19 7 10.0.0.1:80 orders checkout 1.2.3.4:5 \
+         1.2.3.4 id-1 upstream"
+    );
+    pending.response(&HeaderMap::new());
+    pending.request = vec![None];
+    let none = Outcome {
+        protocol: "HTTP/2",
+        ..Default::default()
+    };
+    assert_eq!(
+        text(&none, &pending),
+        "1970-01-01T00:00:00.000Z HTTP/2 0 - 0 0 0 - - - - - - -"
+    );
+}
+
+#[test]
+fn json_values_are_numbers_only_without_other_text() {
+    let template = [
+        ("received", "%BYTES_RECEIVED%"),
+        ("sent", "%BYTES_SENT%"),
+        ("time", "%DURATION%"),
+        ("text", "%DURATION% ms"),
+        ("dash", "-"),
+        ("request", "%REQ(X-REQUEST-ID)%"),
+        ("missing", "%REQ(X-MISSING)%"),
+    ]
+    .map(|(key, format)| (key.to_owned(), format.to_owned()));
+    let format = LogFormat::json(&template.into()).unwrap();
+    let value: serde_json::Value = serde_json::from_str(&line(format)).unwrap();
+    let expected = serde_json::json!({
+        "received": 1, "sent": 19, "time": 7, "text": "7 ms", "dash": "-", "request": "id-1",
+        "missing": null,
+    });
+    assert_eq!(value, expected);
+}
+
+#[test]
+fn counts_are_sums_over_all_files_and_each_is_opened_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let sinks = Sinks::default();
+    for (name, counts) in [("a", [1, 2, 3, 4]), ("b", [10, 20, 30, 40])] {
+        let config = AccessLogConfig {
+            path: Some(folder.path().join(name)),
+            format: Arc::default(),
+        };
+        let log = sinks.open(&config).unwrap();
+        let shared = &log.sink.shared;
+        shared.completed.store(counts[0], Ordering::Relaxed);
+        shared.dropped.store(counts[1], Ordering::Relaxed);
+        shared.failed.store(counts[2], Ordering::Relaxed);
+        shared.reopen_failed.store(counts[3], Ordering::Relaxed);
+    }
+    let WriteCounts {
+        completed,
+        dropped,
+        failed,
+        reopen_failed,
+    } = sinks.counts();
+    assert_eq!(
+        [completed, dropped, failed, reopen_failed],
+        [11, 22, 33, 44]
+    );
+    // A file that was moved is opened again on request, before the next line is written.
+    let config = AccessLogConfig {
+        path: Some(folder.path().join("a")),
+        format: Arc::new(LogFormat::text("%RESPONSE_CODE%\n").unwrap()),
+    };
+    let log = sinks.open(&config).unwrap();
+    std::fs::rename(folder.path().join("a"), folder.path().join("a.1")).unwrap();
+    sinks.reopen();
+    log.sink.send(b"line\n".to_vec());
+    while sinks.counts().completed == 11 {
+        thread::yield_now();
+    }
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    assert_eq!((&*read("a.1"), &*read("a")), ("", "line\n"));
+}

@@ -51,10 +51,34 @@ mod tests {
             (951_782_400, "2000-02-29T00:00:00.007Z"),
             (1_709_251_199, "2024-02-29T23:59:59.007Z"),
             (1_767_225_599, "2025-12-31T23:59:59.007Z"),
+            (1_709_296_496, "2024-03-01T12:34:56.007Z"),
             (4_102_444_800, "2100-01-01T00:00:00.007Z"),
         ] {
             let time = UNIX_EPOCH + Duration::new(seconds, 7_000_000);
             assert_eq!(Rfc3339(time).to_string(), expected);
         }
     }
+
+    /// Counts days up from 1970, through all leap years of the calendar's cycle of 400 years.
+    #[test]
+    fn every_day_follows_the_day_before() {
+        let (mut year, mut month, mut day) = (1970, 1, 1);
+        for days in 0..DAYS_UNTIL_2405 {
+            assert_eq!(date(days), (year, month, day), "{days}");
+            let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+            let last = match month {
+                2 => 28 + u64::from(leap),
+                4 | 6 | 9 | 11 => 30,
+                _ => 31,
+            };
+            (year, month, day) = match (month, day) {
+                (12, 31) => (year + 1, 1, 1),
+                (month, day) if day == last => (year, month + 1, 1),
+                (month, day) => (year, month, day + 1),
+            };
+        }
+        assert_eq!(year, 2405);
+    }
+
+    const DAYS_UNTIL_2405: u64 = 158_881;
 }

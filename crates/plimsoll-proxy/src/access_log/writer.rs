@@ -263,4 +263,97 @@ mod tests {
         assert!(file.reopen(true).is_err());
         file.write_all(b"four\n").unwrap();
     }
+
+    /// An output whose next results are given.
+    #[derive(Default)]
+    struct Scripted {
+        writes: Vec<io::Result<usize>>,
+        flushes: Vec<io::Result<()>>,
+        reopened: Vec<bool>,
+        fails_to_reopen: bool,
+    }
+
+    impl Write for Scripted {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.writes.pop().unwrap_or(Ok(bytes.len()))
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            self.flushes.pop().unwrap_or(Ok(()))
+        }
+    }
+
+    impl Output for Scripted {
+        fn reopen(&mut self, force: bool) -> io::Result<()> {
+            self.reopened.push(force);
+            if self.fails_to_reopen {
+                return Err(io::ErrorKind::NotFound.into());
+            }
+            Ok(())
+        }
+    }
+
+    fn scripted() -> (Writer<Scripted>, Arc<Shared>) {
+        let shared = Arc::new(Shared::default());
+        (
+            Writer::new(Scripted::default(), Arc::clone(&shared)),
+            shared,
+        )
+    }
+
+    #[test]
+    fn writes_without_progress_and_failed_flushes_are_failures() {
+        let (mut writer, shared) = scripted();
+        let failed = || shared.failed.load(Ordering::Relaxed);
+        writer.add(b"line\n");
+        writer.output.writes = vec![Ok(0)];
+        assert!(!writer.write());
+        assert_eq!((failed(), writer.batch.len()), (1, 5));
+        // A signal is none.
+        writer.output.writes = vec![Ok(2), Err(io::ErrorKind::Interrupted.into())];
+        writer.output.flushes = vec![Err(io::ErrorKind::StorageFull.into())];
+        assert!(!writer.write());
+        assert_eq!((failed(), writer.batch.len()), (2, 0));
+        assert!(writer.is_failing);
+        assert_eq!(shared.completed.load(Ordering::Relaxed), 0);
+        assert!(writer.write());
+        assert!(!writer.is_failing);
+        assert_eq!(failed(), 2);
+        assert_eq!(shared.completed.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn the_file_is_checked_on_request_and_once_per_interval() {
+        let (mut writer, shared) = scripted();
+        writer.check_file();
+        assert!(writer.output.reopened.is_empty());
+        shared.reopen.store(true, Ordering::Relaxed);
+        writer.check_file();
+        writer.check_file();
+        assert_eq!(writer.output.reopened, [true], "a request is served once");
+        writer.checked -= CHECK_INTERVAL;
+        writer.output.fails_to_reopen = true;
+        writer.check_file();
+        writer.check_file();
+        assert_eq!(writer.output.reopened, [true, false]);
+        assert_eq!(shared.reopen_failed.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn queued_lines_are_written_before_the_writer_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let shared = Arc::new(Shared::default());
+        let file = LogFile::open(Some(path.clone())).unwrap();
+        let (lines, queue) = std::sync::mpsc::channel();
+        // More than one batch.
+        let long = [vec![b'x'; BATCH_BYTES - 1], b"\n".to_vec()].concat();
+        for _ in 0..3 {
+            lines.send(long.clone()).unwrap();
+        }
+        drop(lines);
+        Writer::new(file, Arc::clone(&shared)).run(&queue);
+        assert_eq!(std::fs::read(path).unwrap(), long.repeat(3));
+        assert_eq!(shared.completed.load(Ordering::Relaxed), 3);
+    }
 }

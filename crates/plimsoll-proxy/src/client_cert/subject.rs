@@ -175,4 +175,68 @@ mod tests {
         }
         assert_eq!(format(&[0x31, 0x84, 1, 1, 1, 1]), "");
     }
+
+    #[test]
+    fn special_characters_are_escaped_where_they_are_special() {
+        for (value, expected) in [
+            ("a,b", "a\\,b"),
+            ("+\"\\<>;", "\\+\\\"\\\\\\<\\>\\;"),
+            ("#a#", "\\#a#"),
+            ("  a  b  ", "\\  a  b \\ "),
+            (" ", "\\ "),
+            ("~\u{7f}\n", "~\\7F\\0A"),
+        ] {
+            assert_eq!(escaped(value.as_bytes()), expected, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn object_identifiers_have_arcs_of_several_bytes() {
+        for (id, expected) in [
+            (
+                &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 2][..],
+                "1.2.840.113549.1.9.2",
+            ),
+            (&[0x55, 4, 99], "2.5.4.99"),
+            (&[0x09, 0x92, 0x26], "0.9.2342"),
+            // The second arc of 2 has no limit.
+            (&[0x88, 0x37, 3], "2.999.3"),
+        ] {
+            assert_eq!(dotted(id), expected);
+        }
+    }
+
+    #[test]
+    fn lengths_have_up_to_three_digits() {
+        let long = vec![b'x'; 0x012f];
+        for prefix in [&[0x0c, 0x82, 0x01, 0x2f][..], &[0x0c, 0x83, 0, 0x01, 0x2f]] {
+            let bytes = [prefix, &long, &[1, 2]].concat();
+            let (element, rest) = read(&bytes).unwrap();
+            assert_eq!((element.tag, element.content), (0x0c, &long[..]));
+            assert_eq!(rest, [1, 2]);
+        }
+        let (short, _) = read(&[0x0c, 0x81, 1, 7]).unwrap();
+        assert_eq!(short.content, [7]);
+        let bytes = [[0x0c, 0x7f].as_slice(), &[7; 0x7f]].concat();
+        let (longest, _) = read(&bytes).unwrap();
+        assert_eq!(longest.content.len(), 0x7f);
+        // Without digits the length is indefinite, which DER has not.
+        assert!(read(&[0x0c, 0x80, 1, 7]).is_none());
+        assert!(read(&[0x0c, 0x84, 0, 0, 0, 1, 7]).is_none());
+        assert!(read(&[0x0c, 2, 7]).is_none(), "cut off");
+    }
+
+    #[test]
+    fn attributes_of_one_relative_name_are_joined() {
+        let [mut set, other] =
+            ["a", "b"].map(|value| attribute_of(&[0x55, 4, 3], UTF8_STRING, value));
+        set.extend(&other[2..]);
+        set[1] += u8::try_from(other.len() - 2).unwrap();
+        assert_eq!(format(&set), "CN=a+CN=b");
+        // The value of a known attribute that is no text is printed in hexadecimal.
+        assert_eq!(
+            format(&attribute_of(&[0x55, 4, 3], 3, "ab")),
+            "CN=#03026162"
+        );
+    }
 }

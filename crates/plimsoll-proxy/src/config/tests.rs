@@ -524,3 +524,192 @@ fn the_collector_is_a_known_cluster() {
     let tracing = config.listeners[0].chains[0].tracing.as_ref().unwrap();
     assert_eq!(tracing.collector.as_ref().unwrap().cluster, "c");
 }
+
+fn filter(name: &str, fields: &str) -> String {
+    let type_url = "type.googleapis.com/envoy.extensions.filters.http";
+    format!("http_filters: [{{typed_config: {{'@type': {type_url}.{name}, {fields}}}}}, {ROUTER}]")
+}
+
+const ALL: &str = "{default_value: {numerator: 100}}";
+
+fn rate_limit(bucket: &str, enabled: &str, enforced: &str) -> String {
+    filter(
+        "local_ratelimit.v3.LocalRateLimit",
+        &format!(
+            "stat_prefix: a, token_bucket: {bucket}, filter_enabled: {enabled}, \
+             filter_enforced: {enforced}"
+        ),
+    )
+}
+
+#[test]
+fn rate_limits_need_tokens_an_interval_and_all_requests() {
+    let valid = "{max_tokens: 3, tokens_per_fill: 2, fill_interval: 0.05s}";
+    let http = &parse(&rate_limit(valid, ALL, ALL), "").listeners[0].http;
+    let expected = TokenBucket::new(3, 2, Duration::from_millis(50));
+    assert_eq!(http.local_rate_limit.as_deref(), Some(&expected));
+    let default = "{max_tokens: 3, fill_interval: 1s}";
+    let http = &parse(&rate_limit(default, ALL, ALL), "").listeners[0].http;
+    let expected = TokenBucket::new(3, 1, Duration::from_secs(1));
+    assert_eq!(http.local_rate_limit.as_deref(), Some(&expected));
+    let half = "{default_value: {numerator: 50}}";
+    let ten_thousand = "{default_value: {numerator: 100, denominator: TEN_THOUSAND}}";
+    for (bucket, enabled, enforced, expected) in [
+        (
+            "{max_tokens: 0, fill_interval: 1s}",
+            ALL,
+            ALL,
+            "token_bucket: needs at least one",
+        ),
+        (
+            "{max_tokens: 1, tokens_per_fill: 0, fill_interval: 1s}",
+            ALL,
+            ALL,
+            "token_bucket: needs at least one",
+        ),
+        (
+            "{max_tokens: 1, fill_interval: 0.049s}",
+            ALL,
+            ALL,
+            "token_bucket.fill_interval: must be at least 0.05s",
+        ),
+        (valid, half, ALL, "filter_enabled: must be set"),
+        (valid, ALL, half, "filter_enforced: must be set"),
+        (valid, ALL, ten_thousand, "filter_enforced: must be set"),
+    ] {
+        let rejection = rejection(&rate_limit(bucket, enabled, enforced), "", "");
+        let expected = format!("http_filters[0].typed_config.{expected}");
+        assert!(rejection.starts_with(&expected), "{rejection}");
+    }
+}
+
+#[test]
+fn health_checks_answer_one_path() {
+    let check = |fields: &str| filter("health_check.v3.HealthCheck", fields);
+    let path = "{name: ':path', string_match: {exact: /healthz}}";
+    let valid = check(&format!("pass_through_mode: false, headers: [{path}]"));
+    let http = &parse(&valid, "").listeners[0].http;
+    assert_eq!(http.health_check_path.as_deref(), Some("/healthz"));
+    let other = "{name: x, string_match: {exact: a}}";
+    for (fields, expected) in [
+        (
+            format!("headers: [{path}]"),
+            "pass_through_mode: must be false",
+        ),
+        (
+            format!("pass_through_mode: true, headers: [{path}]"),
+            "pass_through_mode: must be false",
+        ),
+        (
+            format!("pass_through_mode: false, headers: [{path}, {other}]"),
+            "headers: must have exactly one entry",
+        ),
+        (
+            format!("pass_through_mode: false, headers: [{other}]"),
+            "headers: must have exactly one entry",
+        ),
+        (
+            format!("pass_through_mode: false, headers: [{path}], stat_prefix: a"),
+            "stat_prefix: is not a field of this filter",
+        ),
+    ] {
+        let rejection = rejection(&check(&fields), "", "");
+        let expected = format!("http_filters[0].typed_config.{expected}");
+        assert!(rejection.starts_with(&expected), "{rejection}");
+    }
+}
+
+#[test]
+fn settings_of_the_management_server_have_defaults() {
+    let cluster = |name: &str, host: &str| {
+        format!(
+            "{{name: {name}, load_assignment: {{cluster_name: {name}, endpoints: [{{lb_endpoints: \
+             [{{endpoint: {{address: {{socket_address: {{address: '{host}', port_value: 18000}}}}\
+             }}}}]}}]}}}}"
+        )
+    };
+    let clusters = format!(
+        "{}, {}",
+        cluster("other", "127.0.0.1"),
+        cluster("server", "::1")
+    );
+    let xds = |ads: &str, more: &str| {
+        let dynamic = format!(
+            "dynamic_resources: {{ads_config: {{api_type: GRPC, grpc_services: [{ads}]}}{more}}}\n"
+        );
+        ProxyConfig::parse(&(bootstrap("", "", &clusters) + &dynamic))
+    };
+    let plain = "{envoy_grpc: {cluster_name: server}}";
+    let found = xds(plain, "").unwrap().xds.unwrap();
+    assert_eq!(
+        (found.server.as_str(), found.uri.as_str()),
+        ("server", "http://[::1]:18000")
+    );
+    assert!(!found.delta && !found.clusters && !found.listeners && !found.report_load);
+    assert_eq!(found.back_off, None);
+    let found = xds(plain, ", lds_config: {ads: {}}").unwrap().xds.unwrap();
+    assert!(found.listeners && !found.clusters);
+    let back_off = |interval: &str| {
+        let policy = format!("retry_policy: {{retry_back_off: {{base_interval: {interval}}}}}");
+        let found = xds(
+            &format!("{{envoy_grpc: {{cluster_name: server, {policy}}}}}"),
+            "",
+        );
+        found.unwrap().xds.unwrap().back_off
+    };
+    let seconds = Duration::from_secs;
+    assert_eq!(back_off("2s"), Some((seconds(2), seconds(20))));
+    assert_eq!(back_off("0s"), None);
+    for (ads, more, expected) in [
+        (
+            "",
+            "",
+            "dynamic_resources.ads_config.grpc_services: must have exactly one",
+        ),
+        (
+            &*format!("{plain}, {plain}"),
+            "",
+            "dynamic_resources.ads_config.grpc_services: must",
+        ),
+        (
+            plain,
+            ", cds_config: {self: {}}",
+            "dynamic_resources.cds_config: only `ads: {}`",
+        ),
+    ] {
+        let error = xds(ads, more).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{error}");
+    }
+}
+
+#[test]
+fn listeners_are_compared_by_name_settings_and_address() {
+    let listener = || {
+        let first = parse("", "").listeners.swap_remove(0);
+        Arc::into_inner(first).unwrap()
+    };
+    let (one, mut other) = (listener(), listener());
+    assert!(one.differs_only_in_routes(&other));
+    other.address.set_port(81);
+    assert!(
+        one.differs_only_in_routes(&other),
+        "addresses are compared elsewhere"
+    );
+    other.name = "other".to_owned();
+    assert!(!one.differs_only_in_routes(&other));
+    let mut other = listener();
+    other.http.max_headers = 7;
+    assert!(!one.differs_only_in_routes(&other));
+    let mut other = listener();
+    other.access_log.push(AccessLogConfig {
+        path: None,
+        format: Arc::default(),
+    });
+    assert!(!one.differs_only_in_routes(&other));
+    let text = bootstrap("", "", "").replace("port_value: 80", "port_value: 0");
+    let listener = text.split("  listeners:\n").nth(1).unwrap();
+    let listener = listener.split("  clusters:").next().unwrap();
+    let second = listener.replace("name: front\n", "name: other\n");
+    let both = text.replace("  clusters:", &format!("{second}  clusters:"));
+    assert_eq!(ProxyConfig::parse(&both).unwrap().listeners.len(), 2);
+}

@@ -355,3 +355,6 @@ impl<B> Drop for ResponseBody<B> {
         self.close(false);
     }
 }
+
+#[cfg(test)]
+mod tests;

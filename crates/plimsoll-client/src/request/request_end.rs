@@ -37,3 +37,24 @@ impl RequestEnd {
         (self.elapsed()).map_or(limit, |elapsed| limit.saturating_sub(elapsed))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_limit_begins_with_the_end_of_the_body() {
+        let (end, limit) = (RequestEnd::default(), Duration::from_secs(10));
+        let other = end.clone();
+        assert_eq!(end.elapsed(), None);
+        assert_eq!(end.remaining(limit), limit);
+        tokio::time::advance(Duration::from_secs(3)).await;
+        assert!(end.mark());
+        tokio::time::advance(Duration::from_secs(4)).await;
+        assert!(!other.mark(), "it ends once");
+        assert_eq!(other.elapsed(), Some(Duration::from_secs(4)));
+        assert_eq!(other.remaining(limit), Duration::from_secs(6));
+        tokio::time::advance(Duration::from_secs(7)).await;
+        assert_eq!(other.remaining(limit), Duration::ZERO);
+    }
+}

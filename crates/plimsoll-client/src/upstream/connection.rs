@@ -339,4 +339,68 @@ mod tests {
         options.max_requests_per_connection = Some(1);
         assert!(connection.is_expired(&options, at(11)));
     }
+
+    #[test]
+    fn age_and_requests_expire_at_their_limit_and_not_before() {
+        let limits = Arc::new(ConnectionLimits::default());
+        let connection = connection(&limits);
+        let aged = UpstreamOptions {
+            idle_timeout: None,
+            max_connection_duration: Some(Duration::from_secs(15)),
+            ..Default::default()
+        };
+        assert!(!connection.is_expired(&aged, at(14)));
+        connection.begin_request();
+        assert!(
+            connection.is_expired(&aged, at(15)),
+            "even while it is used"
+        );
+        let exhausted = UpstreamOptions {
+            idle_timeout: None,
+            max_requests_per_connection: Some(2),
+            ..Default::default()
+        };
+        assert!(!connection.is_expired(&exhausted, at(100)));
+        connection.begin_request();
+        assert_eq!(connection.streams(), 2);
+        assert!(connection.is_expired(&exhausted, at(100)));
+    }
+
+    #[tokio::test]
+    async fn a_released_permit_wakes_a_request_only_if_one_waits() {
+        let limits = Arc::new(ConnectionLimits::default());
+        let woken = async || {
+            let released = limits.permit_released.notified();
+            futures_util::FutureExt::now_or_never(released).is_some()
+        };
+        drop(connection(&limits));
+        assert!(!woken().await);
+        let pending = limits.try_acquire_pending(&CircuitBreakers::default());
+        assert_eq!((pending.is_some(), limits.pending()), (true, 1));
+        drop(connection(&limits));
+        assert!(woken().await);
+        drop(pending);
+        assert_eq!(limits.pending(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_socket_passes_bytes_on() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+        let limits = Arc::new(ConnectionLimits::default());
+        let (mut peer, inner) = tokio::io::duplex(100);
+        let mut socket = Socket::new(inner, Arc::new(connection(&limits)));
+        assert!(socket.is_write_vectored());
+        socket.write_all(b"one ").await.unwrap();
+        let slices = [io::IoSlice::new(b"two "), io::IoSlice::new(b"3")];
+        assert_eq!(socket.write_vectored(&slices).await.unwrap(), 5);
+        peer.write_all(b"back").await.unwrap();
+        socket.shutdown().await.unwrap();
+        let mut text = String::new();
+        peer.read_to_string(&mut text).await.unwrap();
+        assert_eq!(text, "one two 3");
+        let mut back = [0; 4];
+        socket.read_exact(&mut back).await.unwrap();
+        assert_eq!(&back, b"back");
+    }
 }

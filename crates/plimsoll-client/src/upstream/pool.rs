@@ -386,3 +386,6 @@ impl Drop for Waiter<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,21 +1,18 @@
 //! Every resource of a management server is decoded once, and routes are compiled once.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+#[path = "support/ads.rs"]
+mod ads;
 #[path = "../../plimsoll-client/tests/support/captured_logs.rs"]
 mod captured_logs;
-#[path = "../../plimsoll-client/tests/support/management.rs"]
-#[allow(dead_code, reason = "a part of it is for clients")]
-mod management;
-#[path = "../../plimsoll-client/tests/support/resources.rs"]
-#[allow(dead_code, reason = "a part of it is for clients")]
-mod resources;
 mod support;
 
 use std::collections::BTreeMap;
 
+use ads::VARIANTS;
+use ads::management::Management;
+use ads::resources::{assignment, cluster, routes};
 use captured_logs::CapturedLogs;
-use management::Management;
-use resources::{assignment, cluster, routes};
 use support::backend::Backend;
 use support::client::get;
 use support::{Proxy, TIMEOUT, eventually};
@@ -41,41 +38,6 @@ fn work(lines: &CapturedLogs) -> Vec<String> {
         .collect()
 }
 
-/// A proxy that gets its routes, clusters and endpoints from `server`.
-fn config(server: &Management, variant: &str) -> String {
-    let port = server.address.port();
-    format!(
-        "admin: {{address: {{socket_address: {{address: 127.0.0.1, port_value: 0}}}}}}
-node: {{id: p1, cluster: edge, locality: {{zone: a}}}}
-dynamic_resources:
-  ads_config:
-    api_type: {variant}
-    transport_api_version: V3
-    grpc_services: [{{envoy_grpc: {{cluster_name: server}}}}]
-  cds_config: {{ads: {{}}, resource_api_version: V3}}
-static_resources:
-  listeners:
-  - name: front
-    address: {{socket_address: {{address: 127.0.0.1, port_value: 0}}}}
-    filter_chains:
-    - filters:
-      - typed_config:
-          '@type': type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.\
-         v3.HttpConnectionManager
-          stat_prefix: front
-          rds: {{route_config_name: r, config_source: {{ads: {{}}, resource_api_version: V3}}}}
-  clusters:
-  - name: server
-    type: STATIC
-    load_assignment:
-      cluster_name: server
-      endpoints:
-      - lb_endpoints:
-        - endpoint: {{address: {{socket_address: {{address: 127.0.0.1, port_value: {port}}}}}}}
-"
-    )
-}
-
 /// All decoding and compiling happens on the test's thread, on which the log is captured.
 #[tokio::test]
 async fn each_resource_is_decoded_once_and_routes_are_compiled_once() {
@@ -86,9 +48,11 @@ async fn each_resource_is_decoded_once_and_routes_are_compiled_once() {
     let (one, two) = (Backend::echo("one").await, Backend::echo("two").await);
     let c1 = |backend: &Backend| assignment("c1", &[("a", &[backend.address])]);
     let c2 = assignment("c2", &[("a", &[one.address])]);
-    for variant in ["GRPC", "DELTA_GRPC"] {
+    for variant in VARIANTS {
         let server = Management::start(&[k1.clone(), c1(&one), routes("r", "c1")]);
-        let proxy = Proxy::start_with(&config(&server, variant), 1, TIMEOUT).await;
+        // Routes, clusters and endpoints of the server.
+        let config = ads::bootstrap(server.address, variant, ads::FRONT, &[]);
+        let proxy = Proxy::start_with(&config, 1, TIMEOUT).await;
         let answers = async |name: &str| {
             eventually(&format!("{name} answers"), || async {
                 let response = get(proxy.address(), "/").await;

@@ -1,18 +1,14 @@
 //! Zone-aware routing of static clusters, with a local cluster from EDS or DNS.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-#[path = "../../plimsoll-client/tests/support/management.rs"]
-#[allow(dead_code, reason = "a part of it is for clients")]
-mod management;
-#[path = "../../plimsoll-client/tests/support/resources.rs"]
-#[allow(dead_code, reason = "a part of it is for clients")]
-mod resources;
+#[path = "support/ads.rs"]
+mod ads;
 mod support;
 
 use std::net::SocketAddr;
 
-use management::Management;
-use resources::assignment;
+use ads::management::Management;
+use ads::resources::assignment;
 use serde_json::Value;
 use support::client::get;
 use support::{Proxy, TIMEOUT, eventually};

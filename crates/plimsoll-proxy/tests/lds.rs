@@ -1,24 +1,21 @@
 //! Listeners of a management server (LDS): updates, warming, NACKs, removal, certificates.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-#[path = "../../plimsoll-client/tests/support/management.rs"]
-#[allow(dead_code, reason = "a part of it is for clients")]
-mod management;
-#[path = "../../plimsoll-client/tests/support/resources.rs"]
-#[allow(dead_code, reason = "a part of it is for clients")]
-mod resources;
+#[path = "support/ads.rs"]
+mod ads;
 mod support;
 
 use std::net::SocketAddr;
 
+use ads::management::Management;
+use ads::resources::{Made, routes};
+use ads::{VARIANTS, upstream};
 use bytes::Bytes;
-use management::Management;
 use plimsoll_xds::ads::LISTENER;
 use plimsoll_xds::pb::listener::ListenerMessage;
 use plimsoll_xds::schema::file::FileMessage;
 use plimsoll_xds::wire::encode_http_listener;
 use plimsoll_xds::yaml::Document;
-use resources::{Made, assignment, cluster, routes};
 use support::backend::Backend;
 use support::chains;
 use support::client::{Raw, get, try_get};
@@ -28,33 +25,9 @@ use support::{Proxy, TIMEOUT, eventually, free_address};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-const VARIANTS: [&str; 2] = ["GRPC", "DELTA_GRPC"];
-
 /// A proxy without listeners in its file.
 fn config(server: SocketAddr, variant: &str) -> String {
-    format!(
-        "admin: {{address: {{socket_address: {{address: 127.0.0.1, port_value: 0}}}}}}
-node: {{id: p1, cluster: edge, locality: {{zone: a}}}}
-dynamic_resources:
-  ads_config:
-    api_type: {variant}
-    transport_api_version: V3
-    grpc_services: [{{envoy_grpc: {{cluster_name: server, retry_policy: {{retry_back_off: \
-         {{base_interval: 0.01s, max_interval: 0.05s}}}}}}}}]
-  cds_config: {{ads: {{}}, resource_api_version: V3}}
-  lds_config: {{ads: {{}}, resource_api_version: V3}}
-static_resources:
-  clusters:
-  - name: server
-    type: STATIC
-    load_assignment:
-      cluster_name: server
-      endpoints: [{{lb_endpoints: [{{endpoint: {{address: {{socket_address: \
-         {{address: {}, port_value: {}}}}}}}}}]}}]
-",
-        server.ip(),
-        server.port()
-    )
+    ads::bootstrap(server, variant, ads::LDS, &[])
 }
 
 fn listener(name: &str, address: SocketAddr, route_config: &str) -> Made {
@@ -74,14 +47,6 @@ fn written(name: &str, text: &str) -> Made {
 fn unsupported(name: &str, address: SocketAddr) -> Made {
     let (kind, name, body) = listener(name, address, "r");
     (kind, name, Bytes::from([&body[..], &[0x52, 0]].concat()))
-}
-
-fn upstream(name: &str, backend: &Backend) -> [Made; 2] {
-    let zones: [(&str, &[SocketAddr]); 1] = [("a", &[backend.address])];
-    [
-        cluster(name, "lb_policy: ROUND_ROBIN"),
-        assignment(name, &zones),
-    ]
 }
 
 async fn answers(address: SocketAddr, backend: &str) -> bool {

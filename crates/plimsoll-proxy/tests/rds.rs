@@ -1,75 +1,28 @@
 //! Routes and endpoints of a management server: updates, NACKs, loss of the connection.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-#[path = "../../plimsoll-client/tests/support/management.rs"]
-#[allow(dead_code, reason = "a part of it is for clients")]
-mod management;
-#[path = "../../plimsoll-client/tests/support/resources.rs"]
-#[allow(dead_code, reason = "a part of it is for clients")]
-mod resources;
+#[path = "support/ads.rs"]
+mod ads;
 mod support;
 
 use std::net::SocketAddr;
 
+use ads::management::Management;
+use ads::resources::{Made, assignment, routes};
+use ads::{VARIANTS, static_cluster, upstream};
 use bytes::Bytes;
-use management::Management;
 use plimsoll_xds::ads::ROUTE_CONFIGURATION;
-use resources::{Made, assignment, cluster, routes};
 use support::backend::Backend;
 use support::client::get;
 use support::load::Load;
 use support::{Proxy, TIMEOUT, eventually};
 
-const VARIANTS: [&str; 2] = ["GRPC", "DELTA_GRPC"];
-const STATIC: &str = "type: STATIC";
 const EDS: &str = "type: EDS, eds_cluster_config: {eds_config: {ads: {}, \
                    resource_api_version: V3}, service_name: endpoints}";
 
 /// A proxy whose listener subscribes to the routes `r`; static clusters are in flow style.
 fn config(server: SocketAddr, variant: &str, clusters: &[String]) -> String {
-    let all = [vec![static_cluster("server", server)], clusters.to_vec()].concat();
-    format!(
-        "admin: {{address: {{socket_address: {{address: 127.0.0.1, port_value: 0}}}}}}
-node: {{id: p1, cluster: edge, locality: {{zone: a}}}}
-dynamic_resources:
-  ads_config:
-    api_type: {variant}
-    transport_api_version: V3
-    grpc_services: [{{envoy_grpc: {{cluster_name: server, retry_policy: {{retry_back_off: \
-         {{base_interval: 0.01s, max_interval: 0.05s}}}}}}}}]
-  cds_config: {{ads: {{}}, resource_api_version: V3}}
-static_resources:
-  listeners:
-  - name: front
-    address: {{socket_address: {{address: 127.0.0.1, port_value: 0}}}}
-    filter_chains:
-    - filters:
-      - typed_config:
-          '@type': type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.\
-         v3.HttpConnectionManager
-          stat_prefix: front
-          rds: {{route_config_name: r, config_source: {{ads: {{}}, resource_api_version: V3}}}}
-  clusters: [{}]
-",
-        all.join(", ")
-    )
-}
-
-fn static_cluster(name: &str, host: SocketAddr) -> String {
-    let socket = format!("{{address: {}, port_value: {}}}", host.ip(), host.port());
-    let endpoint = format!("{{endpoint: {{address: {{socket_address: {socket}}}}}}}");
-    let assignment =
-        format!("{{cluster_name: {name}, endpoints: [{{lb_endpoints: [{endpoint}]}}]}}");
-    format!("{{name: {name}, {STATIC}, load_assignment: {assignment}}}")
-}
-
-/// A cluster of the management server with one host.
-fn upstream(name: &str, backend: &Backend) -> [Made; 2] {
-    let zones: [(&str, &[SocketAddr]); 1] = [("a", &[backend.address])];
-    [
-        cluster(name, "lb_policy: ROUND_ROBIN"),
-        assignment(name, &zones),
-    ]
+    ads::bootstrap(server, variant, ads::FRONT, clusters)
 }
 
 /// Routes with a field that the proxy does not support: `vhost_header`, number 18.

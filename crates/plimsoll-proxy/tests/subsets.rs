@@ -3,19 +3,15 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests and their helpers")]
 
-#[path = "../../plimsoll-client/tests/support/management.rs"]
-#[allow(dead_code, reason = "a part of it is for clients")]
-mod management;
-#[path = "../../plimsoll-client/tests/support/resources.rs"]
-#[allow(dead_code, reason = "a part of it is for clients")]
-mod resources;
+#[path = "support/ads.rs"]
+mod ads;
 mod support;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use management::Management;
-use resources::{Made, routed};
+use ads::management::Management;
+use ads::resources::{Made, routed};
 use serde_json::Value;
 use support::backend::Backend;
 use support::client::get;

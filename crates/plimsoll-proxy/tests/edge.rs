@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::sync::Arc;
+
 use http::{Request, Version};
 use http_body_util::BodyExt as _;
 use support::backend::Backend;
@@ -11,6 +13,7 @@ use support::client::{self, Raw, send_http2};
 use support::tls::{self, Authority};
 use support::{Proxy, config_with, counter, eventually, route_all_to};
 use tokio::io::AsyncWriteExt as _;
+use tokio::sync::Semaphore;
 
 async fn proxy(manager: &str, backend: &Backend) -> Proxy {
     let clusters: &[(&str, &[_], &str)] = &[("a", &[backend.address], "")];
@@ -390,11 +393,16 @@ async fn large_response_headers_of_http2_hosts_are_accepted() {
 /// A probe for the end of the socket must not lose pipelined bytes.
 #[tokio::test]
 async fn pipelined_requests_behind_a_slow_one_are_answered() {
-    let backend = Backend::start(|request| async move {
-        if request.uri().path() == "/slow" {
-            tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    let gate = Arc::new(Semaphore::new(0));
+    let opened = Arc::clone(&gate);
+    let backend = Backend::start(move |request| {
+        let gate = Arc::clone(&opened);
+        async move {
+            if request.uri().path() == "/slow" {
+                drop(gate.acquire().await.unwrap());
+            }
+            support::backend::reply(200, request.uri().path().to_owned())
         }
-        support::backend::reply(200, request.uri().path().to_owned())
     })
     .await;
     let proxy = proxy("", &backend).await;
@@ -404,8 +412,28 @@ async fn pipelined_requests_behind_a_slow_one_are_answered() {
     eventually("the request has arrived", || async { backend.count() == 1 }).await;
     raw.send("cond HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n")
         .await;
+    // A probe reads what is left in the socket.
+    probed(&proxy).await;
+    gate.add_permits(1);
     let text = raw.rest().await;
     assert!(text.contains("\r\n\r\n/slow"), "{text}");
     assert!(text.ends_with("\r\n\r\n/second"), "{text}");
     proxy.shut_down().await;
+}
+
+/// Waits until pipelined requests were probed, which is seen on another connection whose client leaves.
+async fn probed(proxy: &Proxy) {
+    let active = async || counter(proxy, "http.front.downstream_rq_active").await;
+    let before = active().await;
+    let mut other = Raw::connect(proxy.address()).await;
+    other.send("GET /slow HTTP/1.1\r\nhost: h\r\n\r\nG").await;
+    eventually("another request is active", || async {
+        active().await == before + 1
+    })
+    .await;
+    drop(other);
+    eventually("its end is seen by a probe", || async {
+        active().await == before
+    })
+    .await;
 }

@@ -152,6 +152,15 @@ async fn a_get_request_can_have_a_body() {
     let get = "GET / HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n";
     let response = client::send(proxy.address(), get).await;
     assert!(response.body.ends_with("\n\nx"), "{response:?}");
+    assert!(response.body.contains("\ntransfer-encoding: chunked\n"));
+    // A body of known length stays as it is, and a request without a body gets none.
+    let get = "GET / HTTP/1.1\r\nhost: h\r\ncontent-length: 1\r\n\r\nx";
+    let response = client::send(proxy.address(), get).await;
+    assert!(response.body.ends_with("\n\nx"), "{response:?}");
+    assert!(response.body.contains("\ncontent-length: 1\n"));
+    assert!(!response.body.contains("transfer-encoding"));
+    let response = client::get(proxy.address(), "/").await;
+    assert!(!response.body.contains("transfer-encoding"));
     proxy.shut_down().await;
 }
 

@@ -467,27 +467,55 @@ async fn requests_are_logged_when_they_end() {
         "access_log: [{{typed_config: {{'@type': type.googleapis.com/envoy.extensions.\
          access_loggers.file.v3.FileAccessLog, path: {}, log_format: {{json_format: \
          {{code: '%RESPONSE_CODE%', flags: '%RESPONSE_FLAGS%', in: '%BYTES_RECEIVED%', \
-         cluster: '%UPSTREAM_CLUSTER%', host: '%UPSTREAM_HOST%', \
-         path: '%REQ(:PATH)%'}}}}}}}}]",
+         out: '%BYTES_SENT%', cluster: '%UPSTREAM_CLUSTER%', host: '%UPSTREAM_HOST%', \
+         peer: '%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%', protocol: '%PROTOCOL%', \
+         route: '%ROUTE_NAME%', type: '%RESP(CONTENT-TYPE)%', path: '%REQ(:PATH)%'}}}}}}}}]",
         path.display()
     );
-    let routes = "- match: {prefix: /a}\n  route: {cluster: a}\n\
-                  - match: {prefix: /b}\n  route: {cluster: b}\n";
-    let clusters: &[(&str, &[_], &str)] = &[("a", &[backend.address], "")];
+    let routes = "- name: first\n  match: {prefix: /a}\n  route: {cluster: a}\n\
+                  - match: {prefix: /b}\n  route: {cluster: b}\n\
+                  - match: {prefix: /slow}\n  route: {cluster: slow}\n";
+    let slow = Backend::start(|_| std::future::pending()).await;
+    let clusters: &[(&str, &[_], &str)] =
+        &[("a", &[backend.address], ""), ("slow", &[slow.address], "")];
     let proxy = Proxy::start(&config_with(&log, routes, clusters)).await;
     let post = "POST /a HTTP/1.1\r\nhost: h\r\ncontent-length: 3\r\n\r\nabc";
-    client::send(proxy.address(), post).await;
-    client::get(proxy.address(), "/b").await;
-    client::get(proxy.address(), "/c").await;
+    let echo = client::send(proxy.address(), post).await;
+    let no_cluster = client::get(proxy.address(), "/b").await;
+    let old = "GET /c HTTP/1.0\r\nhost: h\r\n\r\n";
+    client::send(proxy.address(), old).await;
+    let mut gone = Raw::connect(proxy.address()).await;
+    gone.send("GET /slow HTTP/1.1\r\nhost: h\r\n\r\n").await;
+    eventually("the request has arrived", || async { slow.count() == 1 }).await;
+    drop(gone);
     let read = || std::fs::read_to_string(&path).unwrap_or_default();
-    eventually("three lines", || async { read().lines().count() == 3 }).await;
-    let host = format!("\"host\":\"{}\"", backend.address);
-    assert_eq!(
-        read().replace(&host, "\"host\":\"a's\""),
-        "{\"cluster\":\"a\",\"code\":200,\"flags\":null,\"host\":\"a's\",\"in\":3,\"path\":\"/a\"}\n\
-         {\"cluster\":\"b\",\"code\":503,\"flags\":\"NC\",\"host\":null,\"in\":0,\"path\":\"/b\"}\n\
-         {\"cluster\":null,\"code\":404,\"flags\":\"NR\",\"host\":null,\"in\":0,\"path\":\"/c\"}\n"
-    );
+    eventually("four lines", || async { read().lines().count() == 4 }).await;
+    let line = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+    let lines: Vec<_> = read().lines().map(line).collect();
+    let (echoed, replied) = (echo.body.len(), no_cluster.body.len());
+    assert!(echoed > 3, "{echo:?}");
+    let expected = [
+        serde_json::json!({
+            "code": 200, "flags": null, "in": 3, "out": echoed, "cluster": "a",
+            "host": backend.address.to_string(), "peer": "127.0.0.1", "protocol": "HTTP/1.1",
+            "route": "first", "type": null, "path": "/a",
+        }),
+        serde_json::json!({
+            "code": 503, "flags": "NC", "in": 0, "out": replied, "cluster": "b", "host": null,
+            "peer": "127.0.0.1", "protocol": "HTTP/1.1", "route": null,
+            "type": (replied > 0).then_some("text/plain"), "path": "/b",
+        }),
+        serde_json::json!({
+            "code": 404, "flags": "NR", "in": 0, "out": 0, "cluster": null, "host": null,
+            "peer": "127.0.0.1", "protocol": "HTTP/1.0", "route": null, "type": null, "path": "/c",
+        }),
+        serde_json::json!({
+            "code": 0, "flags": "DC", "in": 0, "out": 0, "cluster": "slow", "host": null,
+            "peer": "127.0.0.1", "protocol": "HTTP/1.1", "route": null, "type": null,
+            "path": "/slow",
+        }),
+    ];
+    assert_eq!(lines, expected);
     proxy.shut_down().await;
 }
 

@@ -5,6 +5,8 @@ plimsoll_core::log_lines! {
     /// the last successful lookup stay in use. Logged again when the reason changes.
     DNS_LOOKUP_FAILED = Warn, "DNS lookup failed; keeping the previous addresses",
         "Check the name in the cluster's endpoints and the resolver of the machine.";
+    /// A further lookup failed for the reason that was logged before.
+    DNS_LOOKUP_STILL_FAILING = Debug, "DNS lookup still fails", "";
     /// A host name resolves again after failed lookups.
     DNS_LOOKUP_RECOVERED = Info, "DNS lookup succeeds again", "";
     /// The resolved addresses do not make a valid assignment. The previous endpoints stay in use.

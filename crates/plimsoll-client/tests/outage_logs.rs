@@ -103,8 +103,8 @@ async fn a_name_that_does_not_resolve_is_one_warning_and_part_of_the_error() {
     let start = "cluster orders: no host available; DNS name \"orders.invalid\" does not resolve: ";
     assert!(error.to_string().starts_with(start), "{error}");
     assert_eq!(error.kind(), plimsoll_client::ErrorKind::NoHost);
-    // Several refreshes later.
-    tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+    let repeated = || lines.count(Level::DEBUG, &["DNS lookup still fails", "orders.invalid"]);
+    wait_until("several refreshes", async || repeated() >= 3).await;
     assert_eq!(
         lines.count(Level::WARN, &["DNS lookup failed", "orders.invalid"]),
         1

@@ -118,12 +118,14 @@ async fn run(
 struct Failures(BTreeMap<String, String>);
 
 impl Failures {
-    /// Logs a failure once per reason.
+    /// Logs a failure once per reason as a warning.
     fn handle_failure(&mut self, cluster: &str, host: &str, error: String) {
-        if self.0.get(host) != Some(&error) {
-            log_line!(log_lines::DNS_LOOKUP_FAILED, cluster, host, error);
-            self.0.insert(host.to_owned(), error);
+        if self.0.get(host) == Some(&error) {
+            log_line!(log_lines::DNS_LOOKUP_STILL_FAILING, cluster, host, error);
+            return;
         }
+        log_line!(log_lines::DNS_LOOKUP_FAILED, cluster, host, error);
+        self.0.insert(host.to_owned(), error);
     }
 
     fn handle_success(&mut self, cluster: &str, host: &str) {
@@ -186,5 +188,32 @@ mod tests {
         assert_eq!(of(DnsLookupFamily::All), both);
         assert_eq!(filter_family(v4.clone(), DnsLookupFamily::Auto), v4);
         assert!(filter_family(v4, DnsLookupFamily::V6Only).is_empty());
+    }
+
+    #[test]
+    fn failures_are_described_until_the_name_resolves() {
+        let mut failures = Failures::default();
+        assert_eq!(failures.describe(), None);
+        failures.handle_failure("orders", "b", "refused".to_owned());
+        failures.handle_failure("orders", "a", "timed out".to_owned());
+        failures.handle_failure("orders", "b", "not found".to_owned());
+        let both = "DNS name \"a\" does not resolve: timed out; \
+                    DNS name \"b\" does not resolve: not found";
+        assert_eq!(failures.describe().unwrap(), both);
+        failures.handle_success("orders", "a");
+        let one = "DNS name \"b\" does not resolve: not found";
+        assert_eq!(failures.describe().unwrap(), one);
+        failures.handle_success("orders", "b");
+        assert_eq!(failures.describe(), None);
+    }
+
+    #[tokio::test]
+    async fn addresses_are_sorted_and_unique_and_of_the_family() {
+        let address = async |family| resolve("127.0.0.1", family).await;
+        let found = address(DnsLookupFamily::V4Only).await.unwrap();
+        assert_eq!(found, ["127.0.0.1".parse::<IpAddr>().unwrap()]);
+        let error = address(DnsLookupFamily::V6Only).await.unwrap_err();
+        let expected = "no address of the configured dns_lookup_family";
+        assert_eq!(error.to_string(), expected);
     }
 }

@@ -261,3 +261,65 @@ impl Body for ProxyBody {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+    use crate::config::HttpOptions;
+
+    fn exchange(stream: Option<Arc<StreamTimeouts>>) -> Exchange {
+        let connection = crate::connection::tests::connection();
+        let options = HttpOptions::default();
+        Exchange::begin(connection, stream, http::Version::HTTP_11, &options)
+    }
+
+    fn data(length: usize) -> Frame<Bytes> {
+        Frame::data(Bytes::from(vec![b'a'; length]))
+    }
+
+    #[tokio::test]
+    async fn bytes_are_counted_up_to_the_limit() {
+        let exchange = exchange(None);
+        let meter = BodyMeter::new(&exchange, Some(10));
+        assert!(meter.count(&data(4)) && meter.count(&data(6)));
+        assert!(meter.count(&Frame::trailers(http::HeaderMap::new())));
+        assert_eq!((meter.bytes(), meter.limit_exceeded()), (10, false));
+        assert!(!meter.count(&data(1)));
+        assert_eq!((meter.bytes(), meter.limit_exceeded()), (11, true));
+        let unlimited = BodyMeter::new(&exchange, None);
+        assert!(unlimited.count(&data(1 << 20)));
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_request_is_recorded_once_for_its_own_limits() {
+        for stream in [None, Some(Arc::new(StreamTimeouts::default()))] {
+            let exchange = exchange(stream.clone());
+            let meter = BodyMeter::new(&exchange, None);
+            assert!(!exchange.timeouts().has_request_ended());
+            assert_eq!(meter.end().elapsed(), None);
+            meter.record_end();
+            assert!(exchange.timeouts().has_request_ended());
+            assert!(meter.end().elapsed().is_some());
+            let of_connection = exchange.connection().stream.has_request_ended();
+            assert_eq!(of_connection, stream.is_none());
+        }
+    }
+
+    #[tokio::test]
+    async fn local_bodies_have_a_length_and_an_end() {
+        let mut body = ProxyBody::local(Bytes::from_static(b"hello"), exchange(None));
+        assert!(!body.is_end_stream());
+        assert_eq!(body.size_hint().exact(), Some(5));
+        let frame = body.frame().await.unwrap().unwrap();
+        assert_eq!(frame.into_data().unwrap(), "hello");
+        assert!(body.is_end_stream());
+        assert_eq!(body.size_hint().exact(), Some(0));
+        assert!(body.frame().await.is_none());
+        let empty = ProxyBody::local(Bytes::new(), exchange(None));
+        assert!(empty.is_end_stream());
+        let tunnel = ProxyBody::tunnel();
+        assert!(tunnel.is_end_stream() && tunnel.exchange.is_none());
+    }
+}

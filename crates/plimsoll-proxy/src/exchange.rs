@@ -241,7 +241,123 @@ impl Drop for Exchange {
 
 #[cfg(test)]
 mod tests {
+    use http::{HeaderMap, Method};
+
     use super::*;
+    use crate::access_log::{LogFormat, Sinks};
+    use crate::config::AccessLogConfig;
+    use crate::router::RequestView;
+
+    fn begin(stream: Option<Arc<StreamTimeouts>>) -> Exchange {
+        let connection = crate::connection::tests::connection();
+        Exchange::begin(
+            connection,
+            stream,
+            Version::HTTP_11,
+            &HttpOptions::default(),
+        )
+    }
+
+    fn counter(connection: &Connection, name: &str) -> u64 {
+        let mut counters = connection.stats.iter();
+        counters.find(|(known, _)| *known == name).unwrap().1
+    }
+
+    #[tokio::test]
+    async fn a_request_is_counted_when_it_begins_and_when_it_ends() {
+        let mut exchange = begin(None);
+        let connection = Arc::clone(exchange.connection());
+        assert_eq!(counter(&connection, "downstream_rq_active"), 1);
+        exchange.record_response(&Response::new(()));
+        drop(exchange);
+        assert_eq!(counter(&connection, "downstream_rq_active"), 0);
+        assert_eq!(counter(&connection, "downstream_rq_2xx"), 1);
+        assert_eq!(counter(&connection, "downstream_rq_rx_reset"), 0);
+        let options = HttpOptions::default();
+        drop(Exchange::begin(
+            Arc::clone(&connection),
+            None,
+            Version::HTTP_2,
+            &options,
+        ));
+        assert_eq!(counter(&connection, "downstream_rq_rx_reset"), 1);
+    }
+
+    #[tokio::test]
+    async fn each_limit_has_its_counter() {
+        let exchange = begin(None);
+        let connection = exchange.connection();
+        for (expiry, name) in [
+            (Expiry::Idle, "downstream_rq_idle_timeout"),
+            (Expiry::Request, "downstream_rq_timeout"),
+            (Expiry::MaxDuration, "downstream_rq_max_duration_reached"),
+        ] {
+            exchange.count_expiry(expiry);
+            assert_eq!(counter(connection, name), 1, "{name}");
+        }
+    }
+
+    #[tokio::test]
+    async fn http2_streams_have_limits_of_their_own() {
+        let stream = Arc::new(StreamTimeouts::default());
+        let exchange = begin(Some(Arc::clone(&stream)));
+        assert!(std::ptr::eq(exchange.timeouts(), &*stream));
+        assert!(exchange.stream().is_some());
+        let exchange = begin(None);
+        let connection = exchange.connection();
+        assert!(std::ptr::eq(exchange.timeouts(), &connection.stream));
+        assert!(exchange.stream().is_none());
+    }
+
+    #[tokio::test]
+    async fn a_log_entry_is_written_when_the_request_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let format = "%PROTOCOL% %RESPONSE_CODE% %RESPONSE_FLAGS% %BYTES_RECEIVED% %BYTES_SENT% \
+                      %DOWNSTREAM_REMOTE_ADDRESS% %RESP(A)%\n";
+        let config = AccessLogConfig {
+            path: Some(path.clone()),
+            format: Arc::new(LogFormat::text(format).unwrap()),
+        };
+        let sinks = Sinks::default();
+        let log = sinks.open(&config).unwrap();
+        let headers = HeaderMap::new();
+        let view = RequestView {
+            host: "h",
+            path: "/",
+            path_and_query: "/",
+            method: &Method::GET,
+            scheme: "http",
+            headers: &headers,
+        };
+        let logged = |version| {
+            let mut exchange = begin(None);
+            assert!(!exchange.is_logged());
+            exchange.start_log(vec![log.begin(&view)], version);
+            assert!(exchange.is_logged());
+            exchange
+        };
+        let mut exchange = logged(Version::HTTP_10);
+        let response = Response::builder().status(201).header("a", "b").body(());
+        exchange.record_response(&response.unwrap());
+        exchange.set_request_meter(Arc::new(BodyMeter::new(&exchange, None)));
+        exchange.record_sent(3);
+        exchange.record_sent(4);
+        drop(exchange);
+        // Without a response the client has disconnected, unless something else is known.
+        drop(logged(Version::HTTP_11));
+        let mut exchange = logged(Version::HTTP_2);
+        exchange.update_log(|outcome| outcome.flags = "UC");
+        drop(exchange);
+        while sinks.counts().completed < 3 {
+            tokio::task::yield_now().await;
+        }
+        let peer = "[::ffff:10.0.0.7]:4242";
+        let expected = format!(
+            "HTTP/1.0 201 - 0 7 {peer} b\nHTTP/1.1 0 DC 0 0 {peer} -\nHTTP/2 0 UC 0 0 {peer} -\n"
+        );
+        assert_eq!(std::fs::read_to_string(path).unwrap(), expected);
+    }
 
     #[test]
     fn protocols_have_the_names_of_the_access_log() {

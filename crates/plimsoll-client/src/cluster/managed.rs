@@ -518,3 +518,111 @@ fn next_sweep_after(options: &UpstreamOptions, now: Instant) -> Option<Instant> 
     let period = (shortest / 4).clamp(Duration::from_millis(50), Duration::from_secs(60));
     Some(now.saturating_add(period))
 }
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_xds::upstream::{CircuitBreakers, Discovery, HttpVersion, RetryBudget};
+
+    use super::*;
+    use crate::{ActiveHealthCheck, Cluster, Outliers};
+
+    #[test]
+    fn connections_stay_unless_their_settings_change() {
+        let old = UpstreamOptions::default();
+        let checked = Cluster::new("orders")
+            .endpoints(["127.0.0.1:1"])
+            .health_check(ActiveHealthCheck::tcp())
+            .outlier_detection(Outliers::default())
+            .try_build();
+        let checked = checked.unwrap().options;
+        let budget = RetryBudget::try_new(Some(50.0), None).unwrap();
+        let kept = [
+            UpstreamOptions {
+                circuit_breakers: CircuitBreakers {
+                    retry_budget: Some(budget),
+                    max_requests: 1,
+                    ..Default::default()
+                },
+                ..old.clone()
+            },
+            UpstreamOptions {
+                discovery: Discovery::StrictDns(Default::default()),
+                ..old.clone()
+            },
+            UpstreamOptions {
+                health_checks: checked.health_checks,
+                ..old.clone()
+            },
+            UpstreamOptions {
+                outlier_detection: checked.outlier_detection,
+                ..old.clone()
+            },
+            UpstreamOptions {
+                lrs: true,
+                max_stream_duration: Some(Duration::from_secs(1)),
+                ..old.clone()
+            },
+        ];
+        for options in kept {
+            assert_ne!(options, old);
+            assert!(same_connections(&old, &options), "{options:?}");
+        }
+        let dialed_again = [
+            UpstreamOptions {
+                http_version: HttpVersion::Http2,
+                ..old.clone()
+            },
+            UpstreamOptions {
+                connect_timeout: Duration::from_millis(1),
+                ..old.clone()
+            },
+            UpstreamOptions {
+                idle_timeout: None,
+                ..old.clone()
+            },
+        ];
+        for options in dialed_again {
+            assert!(!same_connections(&old, &options), "{options:?}");
+        }
+    }
+
+    #[test]
+    fn expired_connections_are_looked_for_four_times_per_limit() {
+        let now = Instant::from_nanos(7);
+        let after = |idle: Option<Duration>, age: Option<Duration>| {
+            let options = UpstreamOptions {
+                idle_timeout: idle,
+                max_connection_duration: age,
+                ..Default::default()
+            };
+            let next = next_sweep_after(&options, now);
+            next.map(|next| next.saturating_duration_since(now))
+        };
+        let (millis, seconds) = (Duration::from_millis, Duration::from_secs);
+        assert_eq!(after(None, None), None);
+        assert_eq!(after(Some(seconds(8)), None), Some(seconds(2)));
+        assert_eq!(after(Some(seconds(8)), Some(seconds(4))), Some(seconds(1)));
+        assert_eq!(after(Some(seconds(3600)), None), Some(seconds(60)));
+        assert_eq!(after(None, Some(millis(1))), Some(millis(50)));
+    }
+
+    #[test]
+    fn new_hosts_wait_for_a_check_only_if_there_is_one() {
+        let cluster = Cluster::new("orders").endpoints(["127.0.0.1:1"]);
+        let plain = cluster.clone().try_build().unwrap();
+        let checked = cluster.health_check(ActiveHealthCheck::tcp());
+        let options = checked.try_build().unwrap().options;
+        let config = Arc::new(plain.config);
+        let same = with_health_checking(&config, &plain.options);
+        assert!(Arc::ptr_eq(&config, &same));
+        let active = with_health_checking(&config, &options);
+        assert!(active.health_checking().active);
+        let again = with_health_checking(&active, &options);
+        assert!(Arc::ptr_eq(&active, &again));
+        assert!(
+            !with_health_checking(&active, &plain.options)
+                .health_checking()
+                .active
+        );
+    }
+}

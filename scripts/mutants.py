@@ -7,7 +7,7 @@ mutants.py run DIRECTORY SAMPLE SEED KILL: draws mutants of DIRECTORY/list.json 
 compile, and tests them in DIRECTORY/tree, one after the other. Unit tests come first; integration tests,
 which are slow to link, run only for mutants that pass these: first the program that killed most mutants of
 the same file, then all others. Doc tests do not run. Exit code 1 if less than KILL percent are killed, 2 if
-the tests fail without a mutant.
+the tests fail without a mutant. An interrupt ends the run with a report.
 """
 
 import collections
@@ -109,14 +109,16 @@ class Crate:
         self.seconds = {}
 
     def build(self, *targets):
-        """Returns the test programs of these targets by name, or None and the compiler's messages."""
+        """Returns the test programs of these targets by name, or None if they do not compile."""
         # Programs that tests start are found beside them.
         more = ["--examples"] if "examples" in targets else []
         command = ["cargo", "test", "--package", self.name, "--all-features", "--no-run"]
         command += ["--message-format=json-render-diagnostics", *targets, *more]
         code, output = execute(command, self.tree, BUILD_TIMEOUT)
+        if code != 0 and "could not compile" not in output:
+            raise RuntimeError(f"cargo failed: {output}")
         if code != 0:
-            return None, output
+            return None
         programs = {}
         for line in output.splitlines():
             message = json.loads(line) if line.startswith("{") else {}
@@ -125,7 +127,7 @@ class Crate:
                 name = message["target"]["name"] if kind == "test" else "lib"
                 if kind in ("test", "lib"):
                     programs[name] = message["executable"]
-        return programs, output
+        return programs
 
     def test(self, name, program, *filters, group=None):
         timeout = LEAST_TIMEOUT + TIMEOUT_FACTOR * self.seconds.get(name, LEAST_TIMEOUT)
@@ -136,9 +138,9 @@ class Crate:
     def baseline(self):
         """Runs all tests without a mutant; exits if one fails."""
         targets = [part for name in self.integration for part in ("--test", name)]
-        programs, output = self.build("--lib", *targets)
+        programs = self.build("--lib", *targets)
         if programs is None:
-            print(f"{output}\nmutants: {self.name} does not compile")
+            print(f"mutants: {self.name} does not compile")
             sys.exit(2)
         for name, program in programs.items():
             start = time.monotonic()
@@ -150,12 +152,16 @@ class Crate:
 
     def kills(self, name, program, group):
         """Returns "killed" or "timeout", or None if the tests of a program pass. A failure must repeat
-        itself: a test that fails now and then does not count."""
+        itself: a test that fails now and then does not count. A test that has waited for long is believed:
+        tests that are slow by chance do not wait so long."""
+        start = time.monotonic()
         code, output = self.test(name, program, group=group)
         if code == 0 or group.stopped:
             return None
         if code is None:
             return "timeout"
+        if time.monotonic() - start > LEAST_TIMEOUT / 2 + self.seconds[name]:
+            return "killed"
         failed = re.findall(r"^    (\S+)$", output.split("\nfailures:\n")[-1], re.MULTILINE)
         code, _ = self.test(name, program, *failed, group=group)
         return None if code == 0 else "killed"
@@ -167,11 +173,12 @@ class Crate:
         with concurrent.futures.ThreadPoolExecutor(PROGRAMS_AT_ONCE) as pool:
             names = {pool.submit(self.kills, *item, group): item[0] for item in programs.items()}
             for done in concurrent.futures.as_completed(names):
-                if group.stopped or not done.result():
-                    continue
-                ended = done.result(), names[done]
-                pool.shutdown(wait=False, cancel_futures=True)
-                group.stop()
+                if done.result():
+                    ended = done.result(), names[done]
+                    break
+            # Futures that are canceled here would never complete above.
+            pool.shutdown(wait=False, cancel_futures=True)
+            group.stop()
         return ended
 
 
@@ -215,17 +222,18 @@ class Run:
         crate = self.crate(mutant["package"])
         original = mutate(self.tree, mutant)
         try:
-            programs, _ = crate.build("--lib")
+            programs = crate.build("--lib")
             if programs is None:
                 return "unviable", ""
             ended, name = crate.first_kill(programs)
             if ended:
                 return ended, name
-            likely, *rest = self.order(crate, mutant["file"])
-            for names in [[likely], rest]:
-                programs, output = crate.build(*(part for name in names for part in ("--test", name)))
+            order = self.order(crate, mutant["file"])
+            for names in filter(None, [order[:1], order[1:]]):
+                programs = crate.build(*(part for name in names for part in ("--test", name)))
                 if programs is None:
-                    raise RuntimeError(output)
+                    # A constant of the tests that the mutant makes panic.
+                    return "killed", "build"
                 ended, name = crate.first_kill(programs)
                 if ended:
                     self.kills[mutant["file"]][name] += 1
@@ -259,20 +267,23 @@ def run(directory, sample, seed, kill):
     mutants.sort(key=lambda mutant: mutant["name"])
     random.Random(seed).shuffle(mutants)
     running, results = Run(directory), []
-    for mutant in mutants:
-        if sum(result != "unviable" for _, result in results) == sample:
-            break
-        running.crate(mutant["package"])
-        start = time.monotonic()
-        result, program = running.outcome(mutant)
-        results.append((mutant, result))
-        by = f" ({program})" if program else ""
-        print(f"{time.monotonic() - start:5.0f} s  {result}{by}: {mutant['name']}", flush=True)
+    try:
+        for mutant in mutants:
+            if sum(result != "unviable" for _, result in results) == sample:
+                break
+            running.crate(mutant["package"])
+            start = time.monotonic()
+            result, program = running.outcome(mutant)
+            results.append((mutant, result))
+            by = f" ({program})" if program else ""
+            print(f"{time.monotonic() - start:5.0f} s  {result}{by}: {mutant['name']}", flush=True)
+    except KeyboardInterrupt:
+        print("== interrupted; what was tested until now:")
     return report(results, kill)
 
 
 if sys.argv[1] == "copy":
     copy(pathlib.Path(sys.argv[2]))
 else:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(run(pathlib.Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5])))

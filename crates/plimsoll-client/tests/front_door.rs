@@ -319,3 +319,43 @@ async fn circuit_breakers_are_easy_to_lift() {
     assert_eq!(overflows(cluster.clone().max_requests(3), 10).await, 7);
     assert_eq!(overflows(cluster.without_circuit_breakers(), 10).await, 0);
 }
+
+#[tokio::test]
+async fn the_fleet_of_the_program_can_change() {
+    let fleet = |zones: [(&str, u8); 2]| {
+        let add = |cluster: Cluster, (zone, hosts): (&str, u8)| {
+            let net = zone.len();
+            cluster.zone(
+                zone,
+                (0..hosts).map(move |host| format!("10.{net}.0.{host}:80")),
+            )
+        };
+        let cluster = zones.into_iter().fold(Cluster::new("fleet"), add);
+        cluster.try_into_endpoints().unwrap().assignment
+    };
+    let orders = Cluster::new("orders")
+        .zone("a", ["10.0.0.1:80"])
+        .zone("bb", ["10.0.0.2:80"])
+        .policy(Policy::zone_aware().min_cluster_size(1));
+    let client = Client::builder()
+        .zone("a")
+        .cluster(orders)
+        .originating(fleet([("a", 1), ("bb", 2)]))
+        .try_build()
+        .unwrap();
+    client.ready().await.unwrap();
+    let counts = async || {
+        let localities = client.explain("orders").await.unwrap().localities;
+        let counts: Vec<(String, u64)> = localities
+            .into_iter()
+            .map(|row| (row.zone, row.fleet_hosts))
+            .collect();
+        counts
+    };
+    let expected =
+        |counts: [u64; 2]| vec![("a".to_owned(), counts[0]), ("bb".to_owned(), counts[1])];
+    assert_eq!(counts().await, expected([1, 2]));
+    let changed = fleet([("a", 3), ("bb", 1)]);
+    client.update_originating(changed).await.unwrap();
+    assert_eq!(counts().await, expected([3, 1]));
+}

@@ -242,3 +242,31 @@ async fn routes_select_subsets_and_requests_override_them() {
     }
     assert_eq!(server.rejections(), Vec::<String>::new());
 }
+
+#[tokio::test]
+async fn each_balanced_subset_can_be_explained() {
+    let backends = backends().await;
+    let client = client(&backends);
+    client.ready().await.unwrap();
+    let canary = client.explain_subset("orders", &metadata(&[("version", "canary")]));
+    let localities = canary.unwrap().localities;
+    assert_eq!(localities.iter().map(|row| row.hosts).sum::<u64>(), 2);
+    for (cluster, subset, expected) in [
+        (
+            "orders",
+            &[("version", "9")][..],
+            "cluster \"orders\" has no balanced subset",
+        ),
+        (
+            "users",
+            &[("version", "canary")],
+            "unknown cluster \"users\"",
+        ),
+    ] {
+        let error = client
+            .explain_subset(cluster, &metadata(subset))
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::UnknownCluster);
+        assert!(error.to_string().starts_with(expected), "{error}");
+    }
+}

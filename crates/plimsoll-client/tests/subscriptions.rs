@@ -166,7 +166,7 @@ async fn clusters_of_earlier_routes_stay_for_a_while_and_subscriptions_are_repla
     let names: BTreeSet<String> = client
         .cluster_names()
         .iter()
-        .map(|name| name.to_string())
+        .map(ToString::to_string)
         .collect();
     assert_eq!(names, ["c1", "c2"].map(str::to_owned).into());
     let routes = client.xds_status().unwrap().routes;

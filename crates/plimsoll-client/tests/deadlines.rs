@@ -9,10 +9,11 @@ mod support;
 use actor::Actor;
 use bytes::Bytes;
 use http::Request;
+use http_body::Body as _;
 use http_body_util::{BodyExt as _, Empty};
-use plimsoll_client::{Channel, ChannelBody, Client};
+use plimsoll_client::{Channel, ChannelBody, Client, Cluster, DeadlineBody};
 use plimsoll_core::model::locality::Locality;
-use support::{endpoints, http2, round_robin, wait_until, within};
+use support::{Backend, endpoints, http2, round_robin, wait_until, within};
 use tonic::Code;
 use tower_service::Service as _;
 
@@ -71,4 +72,28 @@ async fn a_response_within_the_deadline_is_complete() {
     let body = call(&client, "/early", "60S").await;
     let body = within(body.collect()).await.unwrap().to_bytes();
     assert_eq!(body, "early");
+}
+
+#[tokio::test]
+async fn a_body_with_a_deadline_has_the_length_and_the_end_of_the_response() {
+    let backend = Backend::start().await;
+    let cluster = Cluster::new("orders").endpoints([backend.address.to_string()]);
+    let client = Client::builder().cluster(cluster).try_build().unwrap();
+    let mut service = client.service("orders").unwrap();
+    let mut body = async |path: &str| {
+        let request = Request::get(path).body(Empty::<Bytes>::new()).unwrap();
+        let response = within(service.call(request)).await.unwrap();
+        let deadline = tokio::time::Instant::now() + support::TIMEOUT;
+        DeadlineBody::new(response.into_body(), Some(deadline))
+    };
+    let text = backend.address.to_string();
+    let mut whole = body("/").await;
+    assert!(!whole.is_end_stream());
+    assert_eq!(whole.size_hint().exact(), u64::try_from(text.len()).ok());
+    let frame = within(whole.frame()).await.unwrap().unwrap();
+    assert_eq!(frame.into_data().unwrap(), text);
+    assert!(whole.is_end_stream());
+    let empty = body("/204").await;
+    assert!(empty.is_end_stream());
+    assert_eq!(empty.size_hint().exact(), Some(0));
 }

@@ -246,4 +246,15 @@ mod tests {
             "redirect /x/admin?a%2Fb"
         );
     }
+
+    /// Most paths are not copied.
+    #[test]
+    fn only_paths_that_may_change_are_normalized() {
+        for path in ["/", "/a/b.c/d..", "/a//b"] {
+            assert!(!needs_normalization(path), "{path}");
+        }
+        for path in ["/.", "/a/../b", "/a/.b", "/%61", "/a\\b"] {
+            assert!(needs_normalization(path), "{path}");
+        }
+    }
 }

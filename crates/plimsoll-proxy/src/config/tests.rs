@@ -6,7 +6,7 @@ use plimsoll_xds::schema::{Described as _, json};
 use plimsoll_xds::wire::decode_route_configuration;
 
 use super::*;
-use crate::router::{ClusterSelector, CompiledAction, PathRedirect, RequestView};
+use crate::router::{ClusterSelector, CompiledAction, CompiledRoute, PathRedirect, RequestView};
 
 /// A bootstrap with the given fields of the `HttpConnectionManager`, routes and clusters, all in
 /// YAML flow style.
@@ -102,6 +102,10 @@ fn connection_manager_settings_are_parsed() {
 }
 
 fn action<'a>(config: &'a ProxyConfig, path: &str) -> &'a CompiledAction {
+    &selected(config, path).action
+}
+
+fn selected<'a>(config: &'a ProxyConfig, path: &str) -> &'a CompiledRoute {
     let headers = http::HeaderMap::new();
     let view = RequestView {
         host: "h",
@@ -114,7 +118,54 @@ fn action<'a>(config: &'a ProxyConfig, path: &str) -> &'a CompiledAction {
     let RouteSource::Inline(routes) = &config.listeners[0].chains[0].routes else {
         panic!("routes are in the file");
     };
-    &routes.route(&view, || 0).unwrap().action
+    routes.route(&view, || 0).unwrap()
+}
+
+/// The values that header formats refer to are copied for every request of such a route.
+#[test]
+fn only_routes_with_header_formats_collect_values() {
+    let header = |value: &str| format!("[{{header: {{key: x, value: '{value}'}}}}]");
+    let weighted = |more: String| {
+        format!("route: {{weighted_clusters: {{clusters: [{{name: a, weight: 1{more}}}]}}}}")
+    };
+    let (fixed, computed) = (header("a"), header("%PROTOCOL%"));
+    for (fields, expected) in [
+        ("route: {cluster: a}".to_owned(), false),
+        (
+            format!("route: {{cluster: a}}, request_headers_to_add: {fixed}"),
+            false,
+        ),
+        (
+            format!("route: {{cluster: a}}, request_headers_to_add: {computed}"),
+            true,
+        ),
+        (
+            format!("route: {{cluster: a}}, response_headers_to_add: {computed}"),
+            true,
+        ),
+        (
+            format!("redirect: {{}}, response_headers_to_add: {computed}"),
+            true,
+        ),
+        ("redirect: {}".to_owned(), false),
+        (weighted(String::new()), false),
+        (
+            weighted(format!(", request_headers_to_add: {fixed}")),
+            false,
+        ),
+        (
+            weighted(format!(", request_headers_to_add: {computed}")),
+            true,
+        ),
+        (
+            weighted(format!(", response_headers_to_add: {computed}")),
+            true,
+        ),
+    ] {
+        let config = parse("", &format!("{{match: {{prefix: /}}, {fields}}}"));
+        let needed = selected(&config, "/").needs_request_info;
+        assert_eq!(needed, expected, "{fields}");
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Restarts of `plimsoll proxy` under load: every process hands its sockets to the next one, and no
 //! client of HTTP/1.1, HTTP/2 or WebSocket notices.
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufReader, Read as _};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{ChildStdout, Command};

@@ -234,7 +234,7 @@ impl Recorded {
     fn fields(&self) -> String {
         let headers = self.headers.iter().filter(|(name, value)| {
             let state = ["close", "keep-alive"].contains(&value.as_str());
-            !is_own(name) && !(name == "connection" && state)
+            !(is_own(name) || name == "connection" && state)
         });
         let mut headers: Vec<_> = headers.collect();
         headers.sort();

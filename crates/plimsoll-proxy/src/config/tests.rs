@@ -209,7 +209,7 @@ fn unsupported_settings_are_rejected_with_their_path() {
             "rds: {route_config_name: r, config_source: {ads: {}}}",
             "rds: cannot be combined with route_config",
         ),
-        ("tracing: {}", "tracing: unknown field"),
+        ("tracing: {}", "tracing.provider: must be set"),
         (
             "max_request_headers_kb: 0",
             "max_request_headers_kb: must be from 1 to 8192",

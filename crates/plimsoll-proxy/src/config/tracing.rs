@@ -401,7 +401,7 @@ mod tests {
             ),
             (
                 provider("resource_detectors: [{name: s}]"),
-                "provider.typed_config.resource_detectors[0]: is not supported",
+                "provider.typed_config.resource_detectors: is not supported",
             ),
             (
                 provider("grpc_service: {google_grpc: {target_uri: u}}"),

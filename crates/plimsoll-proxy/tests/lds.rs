@@ -8,7 +8,7 @@ mod support;
 use std::net::SocketAddr;
 
 use ads::management::Management;
-use ads::resources::{Made, routes};
+use ads::resources::{Made, routed, routes};
 use ads::{VARIANTS, upstream};
 use bytes::Bytes;
 use plimsoll_xds::ads::LISTENER;
@@ -424,7 +424,7 @@ async fn cors_and_mirrors_come_from_the_server() {
         let clusters = [upstream("c1", &main), upstream("c2", &mirror)].concat();
         [&[written("front", &text), routes][..], &clusters].concat()
     };
-    let server = Management::start(&with(resources::routed("r", &[&policy])));
+    let server = Management::start(&with(routed("r", &[&policy])));
     let proxy = Proxy::start(&config(server.address, "GRPC")).await;
     assert_eq!(server.rejections(), [""; 0]);
     let request = "GET / HTTP/1.1\r\nhost: h\r\norigin: http://o\r\n\r\n";
@@ -434,7 +434,7 @@ async fn cors_and_mirrors_come_from_the_server() {
     assert!(response.head.contains(header), "{response:?}");
     eventually("the request is mirrored", || async { mirror.count() == 1 }).await;
     let other = route("envoy.extensions.filters.http.lua.v3.LuaPerRoute");
-    server.set(&with(resources::routed("r", &[&other])));
+    server.set(&with(routed("r", &[&other])));
     eventually("the unsupported policy is rejected", || async {
         let rejections = server.rejections();
         let path = "typed_per_filter_config[envoy.filters.http.cors]";

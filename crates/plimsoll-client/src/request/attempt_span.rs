@@ -19,13 +19,13 @@ mod disabled {
     use crate::request::destination::Destination;
 
     #[derive(Clone, Debug, Default)]
-    pub(crate) struct Tracing;
+    pub(crate) struct Tracing {}
 
     #[derive(Debug)]
     pub(crate) enum SpanParent {}
 
     #[derive(Debug, Default)]
-    pub(crate) struct AttemptSpan;
+    pub(crate) struct AttemptSpan {}
 
     impl Tracing {
         pub(crate) const fn parent<B>(&self, _: &Request<B>) -> Option<SpanParent> {
@@ -41,7 +41,7 @@ mod disabled {
             _: u32,
             _: &mut Request<B>,
         ) -> Self {
-            Self
+            Self {}
         }
 
         pub(crate) const fn fail(self, _: &Error) {}

@@ -68,8 +68,9 @@ impl CorsPolicy {
         let origins = policies
             .iter()
             .map(|policy| &policy.allow_origin_string_match)
-            .find(|origins| !origins.is_empty());
-        let origins = origins.cloned().unwrap_or_default();
+            .find(|origins| !origins.is_empty())
+            .cloned()
+            .unwrap_or_default();
         Ok(Some(Self {
             any_origin: origins.iter().any(|origin| origin.matches(b"*")),
             origins,

@@ -1,5 +1,5 @@
-//! HTTP filters of a listener, applied to the headers of a request before it is routed: CORS, health
-//! check, local rate limit. `forward` calls them; `config::filters` reads their settings.
+//! HTTP filters of a listener, applied to the headers of a request before it is routed: CORS,
+//! health check, local rate limit. `forward` calls them; `config::filters` reads their settings.
 
 use std::cell::OnceCell;
 

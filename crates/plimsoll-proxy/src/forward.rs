@@ -64,8 +64,8 @@ async fn respond(
     stream: Option<Arc<StreamTimeouts>>,
     mut request: Request<Incoming>,
 ) -> Response<ProxyBody> {
-    let runtime = connection.listener.runtime();
-    let runtime = runtime.chain(connection.chain);
+    let listener = connection.listener.runtime();
+    let runtime = listener.chain(connection.chain);
     let options = &runtime.config().http;
     let mut exchange = Exchange::begin(connection, stream, request.version(), options);
     exchange.note_request_end(&request);

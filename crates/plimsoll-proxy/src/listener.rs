@@ -1,9 +1,9 @@
 //! [`Listener`]: configuration and counters of a listener, and the task that serves one connection.
 //!
 //! A listener has one or more filter chains; the chain of a connection is selected before it is
-//! served (`accept`, `inspect`). All workers share a listener; each has its own socket. A changed configuration is swapped in as
-//! a whole: new routes apply to the next request, all other settings to the next connection.
-//! Sockets are accepted in `accept`; requests are handled in `forward`.
+//! served (`accept`, `inspect`). All workers share a listener; each has its own socket. A changed
+//! configuration is swapped in as a whole: new routes apply to the next request, all other settings
+//! to the next connection. Sockets are accepted in `accept`; requests are handled in `forward`.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;

@@ -36,7 +36,7 @@ const MAX_MIRRORS: u32 = 1024;
 
 const X_ENVOY_INTERNAL: HeaderName = HeaderName::from_static("x-envoy-internal");
 
-/// Compiled `RequestMirrorPolicy`.
+/// Where copies of requests of a route are sent, and which fraction of them.
 #[derive(Debug)]
 pub struct MirrorPolicy {
     pub id: ForwardId,

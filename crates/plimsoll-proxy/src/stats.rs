@@ -1,8 +1,8 @@
 //! Counters and gauges under Envoy's names.
 //!
-//! [`HttpStats`] is kept per `stat_prefix` of a listener and worker, so that workers never write to the same cache
-//! line; the admin interface sums it over the workers. [`RouteStats`] and [`ServerStats`] are
-//! computed on request. docs/reference/metrics.md is generated from this file.
+//! [`HttpStats`] is kept per `stat_prefix` of a listener and worker, so that workers never write to
+//! the same cache line; the admin interface sums it over the workers. [`RouteStats`] and
+//! [`ServerStats`] are computed on request. docs/reference/metrics.md is generated from this file.
 
 use plimsoll_core::counters;
 use plimsoll_core::stats::SharedCounter;

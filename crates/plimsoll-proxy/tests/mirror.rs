@@ -270,8 +270,8 @@ fn mirror_policies_are_checked() {
             "request_mirror_policies[0].trace_sampled: is not supported",
         ),
     ] {
-        let error = ProxyConfig::parse(&config(&mirrored(policy), &[("a", &[], "")]));
-        let error = error.unwrap_err().to_string();
+        let parsed = ProxyConfig::parse(&config(&mirrored(policy), &[("a", &[], "")]));
+        let error = parsed.unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
 }

@@ -58,7 +58,7 @@ pub static FILTERS: Types = &[
     pb::cors::CorsMessage::DESCRIPTOR,
 ];
 
-/// Listener filters.
+/// Filters that see a connection before its filter chain is selected: `listener_filters`.
 pub static LISTENER_FILTERS: Types = &[pb::listener::TlsInspectorMessage::DESCRIPTOR];
 
 /// Settings of HTTP filters in routes: `typed_per_filter_config`.

@@ -360,8 +360,8 @@ impl Route {
 impl RouteAction {
     /// Returns all clusters that get requests or copies of them.
     pub fn clusters(&self) -> impl Iterator<Item = &str> {
-        let mirrors = self.request_mirror_policies.iter();
-        let mirrors = mirrors.filter_map(|policy| match &policy.target {
+        let policies = self.request_mirror_policies.iter();
+        let mirrors = policies.filter_map(|policy| match &policy.target {
             MirrorTarget::Cluster(name) => Some(name.as_str()),
             MirrorTarget::ClusterHeader(_) => None,
         });

@@ -25,7 +25,7 @@ pub struct CorsPolicyMessage {
     /// `access-control-allow-headers` of preflight responses.
     #[prost(string, tag = "3")]
     pub allow_headers: String,
-    /// `access-control-expose-headers` of responses.
+    /// `access-control-expose-headers` of responses to allowed origins.
     #[prost(string, tag = "4")]
     pub expose_headers: String,
     /// `access-control-max-age` of preflight responses.
@@ -37,7 +37,8 @@ pub struct CorsPolicyMessage {
     /// Fraction of requests to which the policy applies. Default all. Not taken from other levels.
     #[prost(message, optional, tag = "7")]
     pub filter_enabled: Option<RuntimeFractionMessage>,
-    /// Fraction of requests whose origin is only counted. Default none. Not taken from other levels.
+    /// Fraction of requests whose origin is only counted. Default none. Not taken from other
+    /// levels.
     #[prost(message, optional, tag = "8")]
     pub shadow_enabled: Option<RuntimeFractionMessage>,
     /// Whether preflight requests for private networks are allowed. Default false.

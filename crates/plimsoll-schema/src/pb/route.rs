@@ -64,7 +64,8 @@ pub struct RouteConfigurationMessage {
 #[schema(unused = "4 require_tls, 5 virtual_clusters, 6 rate_limits, 8 cors, \
           14 include_request_attempt_count, 17 hedge_policy, \
           18 per_request_buffer_limit_bytes, 19 include_attempt_count_in_response, \
-          20 retry_policy_typed_config, 23 include_is_timeout_retry_header, 24 metadata, 25 request_body_buffer_limit")]
+          20 retry_policy_typed_config, 23 include_is_timeout_retry_header, 24 metadata, \
+          25 request_body_buffer_limit")]
 pub struct VirtualHostMessage {
     /// Name of the virtual host.
     #[prost(string, tag = "1")]

@@ -43,8 +43,8 @@ pub(super) fn per_filter_config(
 }
 
 fn cors_policy(message: CorsPolicyMessage) -> Result<CorsPolicy, FieldError> {
-    let origins = message.allow_origin_string_match.into_iter().enumerate();
-    let origins = origins.map(|(index, origin)| {
+    let matchers = message.allow_origin_string_match.into_iter().enumerate();
+    let origins = matchers.map(|(index, origin)| {
         let path = format!("allow_origin_string_match[{index}]");
         string_matcher(origin).map_err(|error| error.under(&path))
     });

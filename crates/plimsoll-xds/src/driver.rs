@@ -15,6 +15,7 @@ pub mod lrs_client;
 mod messages;
 mod outage;
 mod pending;
+mod request_limits;
 mod server;
 mod servers;
 mod session;
@@ -25,8 +26,9 @@ pub use connect::ConnectOptions;
 pub use connector::{Connecting, Connector, Socket};
 pub use handler::{
     AdsHandler, AdsObserver, AdsOpening, AdsSession, LrsHandler, LrsInstructions, LrsReporter,
-    LrsSession,
+    LrsSession, Refusal,
 };
+pub use request_limits::{RequestLimit, RequestLimits};
 pub use server::{ServerOptions, serve};
 pub use servers::Servers;
 /// gRPC status with which streams end.

@@ -38,6 +38,16 @@ impl NodeInfo {
             .any(|feature| feature == SUPPORTS_SEND_ALL_CLUSTERS)
     }
 
+    /// Keeps the client features that servers act on. What a node announces is kept as long as the
+    /// node is known, so the others would only take memory.
+    pub fn drop_unused_features(&mut self) {
+        self.client_features
+            .retain(|feature| [PLIMSOLL_FEATURE, SUPPORTS_SEND_ALL_CLUSTERS].contains(&&**feature));
+        self.client_features.sort_unstable();
+        self.client_features.dedup();
+        self.client_features.shrink_to_fit();
+    }
+
     /// Returns whether this is a gRPC library, which has no zone-aware routing and ignores
     /// localities without a weight.
     pub fn is_grpc(&self) -> bool {
@@ -68,6 +78,24 @@ mod tests {
     fn the_feature_makes_a_plimsoll_data_plane() {
         assert!(node("envoy", &["x", PLIMSOLL_FEATURE]).is_plimsoll());
         assert!(!node("plimsoll", &["plimsoll.lrs_reported_rat"]).is_plimsoll());
+    }
+
+    #[test]
+    fn features_that_matter_are_kept_once() {
+        let features = [
+            "x",
+            PLIMSOLL_FEATURE,
+            "",
+            SUPPORTS_SEND_ALL_CLUSTERS,
+            PLIMSOLL_FEATURE,
+        ];
+        let mut node = node("envoy", &features);
+        node.drop_unused_features();
+        assert_eq!(
+            node.client_features,
+            [SUPPORTS_SEND_ALL_CLUSTERS, PLIMSOLL_FEATURE]
+        );
+        assert!(node.is_plimsoll() && node.supports_send_all_clusters());
     }
 
     #[test]

@@ -17,6 +17,19 @@ pub struct ErrorDetail {
     pub message: String,
 }
 
+impl ErrorDetail {
+    /// Cuts the message to at most `bytes`, at a character boundary, and marks the cut.
+    pub fn cut(&mut self, bytes: usize) {
+        if self.message.len() > bytes {
+            let mut ends = (0..=bytes).rev();
+            let end = ends.find(|&end| self.message.is_char_boundary(end));
+            self.message.truncate(end.unwrap_or_default());
+            self.message.push('…');
+            self.message.shrink_to_fit();
+        }
+    }
+}
+
 /// Node of a client, parsed, and as the encoded message for relaying.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeMessage {
@@ -86,4 +99,25 @@ pub struct DeltaDiscoveryResponse {
     pub nonce: String,
     pub resources: Vec<DeltaResource>,
     pub removed_resources: Vec<Arc<str>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_messages_are_cut_between_characters() {
+        let cut = |message: &str, bytes| {
+            let mut detail = ErrorDetail {
+                code: 3,
+                message: message.to_owned(),
+            };
+            detail.cut(bytes);
+            detail.message
+        };
+        assert_eq!(cut("abc", 3), "abc");
+        assert_eq!(cut("abcd", 3), "abc…");
+        assert_eq!(cut("aéé", 2), "a…");
+        assert_eq!(cut("é", 0), "…");
+    }
 }

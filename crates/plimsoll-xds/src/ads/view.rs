@@ -104,6 +104,17 @@ impl TypeResources {
         !self.resources.contains_key(name) && (self.complete || self.absent.contains(name))
     }
 
+    fn has_same_content(&self, other: &Self) -> bool {
+        let key = |resource: &Resource| {
+            let Resource { name, version, .. } = resource;
+            (Arc::clone(name), Arc::clone(version), resource.epoch)
+        };
+        self.complete == other.complete
+            && self.absent == other.absent
+            && self.resources.len() == other.resources.len()
+            && self.iter().map(key).eq(other.iter().map(key))
+    }
+
     /// Returns the version of the full set, as sent to wildcard subscriptions. Computed once.
     pub fn version(&self) -> &Arc<str> {
         self.version.get_or_init(|| {
@@ -148,6 +159,15 @@ impl View {
         self.types.iter()
     }
 
+    /// Whether streams would send the same resources for another view, apart from its generation.
+    pub fn has_same_content(&self, other: &Self) -> bool {
+        let same = |(one, other): ((&Arc<str>, &Arc<TypeResources>), _)| {
+            let (name, resources): (&Arc<str>, &Arc<TypeResources>) = other;
+            one.0 == name && (Arc::ptr_eq(one.1, resources) || one.1.has_same_content(resources))
+        };
+        self.types.len() == other.types.len() && self.iter().zip(other.iter()).all(same)
+    }
+
     /// Returns the generation passed to [`View::new`].
     pub fn generation(&self) -> u64 {
         self.generation
@@ -173,6 +193,41 @@ mod tests {
 
     fn resource(name: &str, body: &'static str) -> Resource {
         Resource::new(name, Bytes::from_static(body.as_bytes()))
+    }
+
+    #[test]
+    fn views_are_compared_by_content() {
+        let resource = |name: &str, body: &'static [u8]| Resource::new(name, Bytes::from(body));
+        let view = |generation, resources: &[Resource]| {
+            let resources = TypeResources::new(resources.iter().cloned());
+            View::new(generation).with("t", Arc::new(resources))
+        };
+        let one = view(1, &[resource("a", b"1"), resource("b", b"2")]);
+        assert!(one.has_same_content(&view(2, &[resource("b", b"2"), resource("a", b"1")])));
+        assert!(one.has_same_content(&one.clone()));
+        let others = [
+            view(1, &[resource("a", b"1")]),
+            view(1, &[resource("a", b"1"), resource("b", b"3")]),
+            view(1, &[resource("a", b"1"), resource("c", b"2")]),
+            view(1, &[resource("a", b"1"), resource("b", b"2").with_epoch(1)]),
+            View::new(1),
+            one.clone().with("u", Arc::default()),
+            View::new(1).with("u", Arc::clone(one.get("t").unwrap())),
+        ];
+        for other in others {
+            assert!(
+                !one.has_same_content(&other) && !other.has_same_content(&one),
+                "{other:?}"
+            );
+        }
+        let partial = |absent: &[&str]| {
+            let absent = absent.iter().map(|&name| Arc::from(name));
+            let resources = TypeResources::partial([resource("a", b"1")], absent);
+            View::new(1).with("t", Arc::new(resources))
+        };
+        assert!(!partial(&[]).has_same_content(&view(1, &[resource("a", b"1")])));
+        assert!(!partial(&[]).has_same_content(&partial(&["b"])));
+        assert!(partial(&["b"]).has_same_content(&partial(&["b"])));
     }
 
     #[test]

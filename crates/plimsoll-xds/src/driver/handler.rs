@@ -10,6 +10,7 @@ use plimsoll_core::model::load_report::{ClusterStats, Node};
 use tokio::sync::watch;
 use tonic::Status;
 
+use super::request_limits::RequestLimit;
 use crate::ads::Variant;
 use crate::ads::message::NodeMessage;
 use crate::ads::server::{ServerStream, StreamEvent};
@@ -26,6 +27,35 @@ pub trait AdsHandler: Send + Sync + 'static {
         &self,
         opening: AdsOpening,
     ) -> impl Future<Output = Result<AdsSession<Self::Observer>, Status>> + Send;
+
+    /// Learns that a request exceeded a limit, which ends its stream. Must not block.
+    fn refused(&self, refusal: &Refusal<'_>) {
+        let _ = refusal;
+    }
+}
+
+/// A request that exceeds one of the [`RequestLimits`](super::RequestLimits).
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Refusal<'a> {
+    pub limit: RequestLimit,
+    pub peer: Option<SocketAddr>,
+    /// Names the field; also the message of the status.
+    pub reason: &'a str,
+}
+
+impl<'a> Refusal<'a> {
+    pub(super) const fn new(
+        limit: RequestLimit,
+        peer: Option<SocketAddr>,
+        reason: &'a str,
+    ) -> Self {
+        Self {
+            limit,
+            peer,
+            reason,
+        }
+    }
 }
 
 /// First request of a discovery stream.
@@ -58,12 +88,17 @@ pub trait AdsObserver: Send + 'static {
 pub trait LrsHandler: Send + Sync + 'static {
     type Reporter: LrsReporter;
 
-    /// Opens a session when a stream identifies its node, or changes it. An error ends the stream.
+    /// Opens a session when a stream identifies its node. An error ends the stream.
     fn open(
         &self,
         node: &NodeInfo,
         peer: Option<SocketAddr>,
     ) -> impl Future<Output = Result<LrsSession<Self::Reporter>, Status>> + Send;
+
+    /// Learns that a request exceeded a limit, which ends its stream. Must not block.
+    fn refused(&self, refusal: &Refusal<'_>) {
+        let _ = refusal;
+    }
 }
 
 /// Session of one node on a load reporting stream.
@@ -71,7 +106,7 @@ pub trait LrsHandler: Send + Sync + 'static {
 pub struct LrsSession<R> {
     /// Settings to send; many streams may share one sender, and end when the sender is dropped.
     pub instructions: watch::Receiver<LrsInstructions>,
-    /// Dropped when the stream ends or another node reports on it.
+    /// Dropped when the stream ends.
     pub reporter: R,
 }
 

@@ -22,6 +22,7 @@ mod lrs;
 
 use super::handler::{AdsHandler, LrsHandler};
 use super::messages::Messages;
+use super::request_limits::{Refused, RequestLimit, RequestLimits};
 use super::session::{Outbox, respond};
 use super::{DELTA_AGGREGATED_RESOURCES, STREAM_AGGREGATED_RESOURCES, STREAM_LOAD_STATS};
 use crate::ads::Variant;
@@ -48,6 +49,7 @@ pub struct ServerOptions {
     /// Time for connections to close after the shutdown signal; default 5 s.
     pub drain_timeout: Duration,
     pub ads: Limits,
+    pub requests: RequestLimits,
 }
 
 impl Default for ServerOptions {
@@ -62,6 +64,7 @@ impl Default for ServerOptions {
             first_message_timeout: Duration::from_secs(30),
             drain_timeout: Duration::from_secs(5),
             ads: Limits::default(),
+            requests: RequestLimits::default(),
         }
     }
 }
@@ -192,6 +195,20 @@ async fn stopped(stopping: &mut watch::Receiver<bool>) -> Status {
     // An error means that the server was dropped.
     let _ = stopping.wait_for(|stop| *stop).await;
     Status::new(Code::Unavailable, "server is shutting down")
+}
+
+/// Status for a request that is refused before it is decoded. Strings of a node are its identity,
+/// so a node with a longer one is invalid; other limits are of the server's resources.
+fn refused(refused: &Refused) -> Status {
+    let text = refused.to_string();
+    match refused {
+        Refused::Malformed(_)
+        | Refused::Limit {
+            limit: RequestLimit::NodeStringBytes | RequestLimit::ClientFeatures,
+            ..
+        } => Status::invalid_argument(text),
+        Refused::Limit { .. } => Status::resource_exhausted(text),
+    }
 }
 
 /// A malformed message ends its own stream only.

@@ -42,6 +42,7 @@ enum Event {
     LrsOpened(Arc<str>),
     Reported(Arc<str>, Vec<ClusterStats>),
     LrsClosed(Arc<str>),
+    Refused(&'static str, String),
 }
 
 /// Control plane that passes all events to the test.
@@ -110,6 +111,14 @@ impl LrsHandler for Control {
             instructions: self.instructions.subscribe(),
             reporter: Reporter(Arc::clone(&node.node.id), self.clone()),
         })
+    }
+
+    fn refused(&self, refusal: &Refusal<'_>) {
+        assert!(refusal.peer.unwrap().ip().is_loopback());
+        self.notify(Event::Refused(
+            refusal.limit.name(),
+            refusal.reason.to_owned(),
+        ));
     }
 }
 

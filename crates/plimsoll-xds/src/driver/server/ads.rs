@@ -2,19 +2,20 @@
 //!
 //! `ads::ServerStream` decides what to send; the handler provides the views.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::sync::watch;
 use tonic::{Code, Status};
 
-use super::{Shared, Stream, malformed, stopped};
+use super::{Refused, Shared, Stream, malformed, refused, stopped};
 use crate::ads::message::NodeMessage;
 use crate::ads::server::{ProtocolError, ServerStream};
 use crate::ads::view::View;
 use crate::ads::{Request, Response, Variant};
 use crate::clock::Clock;
-use crate::driver::handler::{AdsHandler, AdsObserver, AdsOpening, AdsSession};
+use crate::driver::handler::{AdsHandler, AdsObserver, AdsOpening, AdsSession, Refusal};
 use crate::wire;
 
 /// Runs until the client closes the stream, an error occurs or the server shuts down.
@@ -29,7 +30,7 @@ pub(super) async fn run<A: AdsHandler, L>(
     };
     let clock = Clock::system();
     let mut state = ServerStream::new(variant, shared.options.ads);
-    let mut request = decode(variant, bytes)?;
+    let mut request = decode(variant, bytes, &shared, stream.peer)?;
     let mut session = open(&shared.ads, &mut request, variant, stream.peer).await?;
     state
         .handle_request(request, clock.now())
@@ -52,7 +53,7 @@ pub(super) async fn run<A: AdsHandler, L>(
                 let Some(bytes) = message? else {
                     return Ok(());
                 };
-                let mut request = decode(variant, bytes)?;
+                let mut request = decode(variant, bytes, &shared, stream.peer)?;
                 take_node(&mut request);
                 state.handle_request(request, clock.now()).map_err(into_status)?;
             }
@@ -75,7 +76,7 @@ async fn open<A: AdsHandler>(
     handler: &A,
     request: &mut Request,
     variant: Variant,
-    peer: Option<std::net::SocketAddr>,
+    peer: Option<SocketAddr>,
 ) -> Result<AdsSession<A::Observer>, Status> {
     let missing = || Status::invalid_argument("node: missing in the first request of the stream");
     let returning = match request {
@@ -108,12 +109,37 @@ fn node_of(request: &mut Request) -> &mut Option<NodeMessage> {
     }
 }
 
-fn decode(variant: Variant, bytes: Bytes) -> Result<Request, Status> {
+/// Decodes a request within its limits. Features that nobody asks for are dropped from its node.
+fn decode<A: AdsHandler, L>(
+    variant: Variant,
+    bytes: Bytes,
+    shared: &Shared<A, L>,
+    peer: Option<SocketAddr>,
+) -> Result<Request, Status> {
+    let limits = &shared.options.requests;
+    limits.check_discovery(variant, &bytes).map_err(|error| {
+        let status = refused(&error);
+        if let Refused::Limit { limit, text } = &error {
+            shared.ads.refused(&Refusal::new(*limit, peer, text));
+        }
+        status
+    })?;
     let request = match variant {
         Variant::Sotw => wire::decode_discovery_request(bytes).map(Request::Sotw),
         Variant::Delta => wire::decode_delta_discovery_request(bytes).map(Request::Delta),
     };
-    request.map_err(|error| malformed(&error))
+    let mut request = request.map_err(|error| malformed(&error))?;
+    if let Some(node) = node_of(&mut request) {
+        node.info.drop_unused_features();
+    }
+    let error = match &mut request {
+        Request::Sotw(request) => &mut request.error_detail,
+        Request::Delta(request) => &mut request.error_detail,
+    };
+    if let Some(detail) = error {
+        detail.cut(limits.text_bytes);
+    }
+    Ok(request)
 }
 
 fn encode(response: &Response) -> Bytes {

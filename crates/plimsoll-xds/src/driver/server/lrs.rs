@@ -2,13 +2,15 @@
 //!
 //! `lrs::ServerStream` decides what to send; the handler receives the reports.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use plimsoll_core::model::load_report::Node;
 use tonic::Status;
 
-use super::{Shared, Stream, malformed, stopped};
-use crate::driver::handler::{LrsHandler, LrsReporter, LrsSession};
+use super::{Refused, Shared, Stream, malformed, refused, stopped};
+use crate::driver::handler::{LrsHandler, LrsReporter, LrsSession, Refusal};
 use crate::lrs::message::LoadStatsRequest;
 use crate::lrs::{MissingNode, Report, ServerStream};
 use crate::wire;
@@ -22,12 +24,12 @@ pub(super) async fn run<A, L: LrsHandler>(
     let Some(bytes) = stream.first(timeout).await? else {
         return Ok(());
     };
-    let request = decode(bytes)?;
+    let request = decode(bytes, &shared, stream.peer)?;
     let node = request
         .node
-        .as_ref()
+        .clone()
         .ok_or_else(|| missing_node(MissingNode))?;
-    let mut session = shared.lrs.open(node, stream.peer).await?;
+    let mut session = shared.lrs.open(&node, stream.peer).await?;
     let first = session.instructions.borrow_and_update().clone();
     let mut state = ServerStream::new(first.settings);
     state.set_traffic(first.traffic);
@@ -43,11 +45,11 @@ pub(super) async fn run<A, L: LrsHandler>(
                 let Some(bytes) = message? else {
                     return Ok(());
                 };
-                let report = state.handle_request(decode(bytes)?).map_err(missing_node)?;
+                let request = decode(bytes, &shared, stream.peer)?;
+                let report = state.handle_request(request).map_err(missing_node)?;
                 if report.is_new_node {
-                    // Drops the previous session, whose node is gone.
-                    session = shared.lrs.open(&report.node, stream.peer).await?;
-                    session.instructions.mark_changed();
+                    // Otherwise one stream could report for any number of nodes.
+                    return Err(another_node(&node.node, &report.node.node));
                 }
                 deliver(&mut session, report).await;
             }
@@ -71,8 +73,39 @@ async fn deliver<R: LrsReporter>(session: &mut LrsSession<R>, report: Report) {
     }
 }
 
-fn decode(bytes: Bytes) -> Result<LoadStatsRequest, Status> {
-    wire::decode_load_stats_request(bytes).map_err(|error| malformed(&error))
+/// Decodes a report within its limits. Features that nobody asks for are dropped from its node.
+fn decode<A, L: LrsHandler>(
+    bytes: Bytes,
+    shared: &Shared<A, L>,
+    peer: Option<SocketAddr>,
+) -> Result<LoadStatsRequest, Status> {
+    let limits = &shared.options.requests;
+    limits.check_load_stats(&bytes).map_err(|error| {
+        let status = refused(&error);
+        if let Refused::Limit { limit, text } = &error {
+            shared.lrs.refused(&Refusal::new(*limit, peer, text));
+        }
+        status
+    })?;
+    let request = wire::decode_load_stats_request(bytes);
+    let mut request = request.map_err(|error| malformed(&error))?;
+    if let Some(node) = &mut request.node {
+        node.drop_unused_features();
+    }
+    Ok(request)
+}
+
+fn another_node(first: &Node, other: &Node) -> Status {
+    let field = if first.id != other.id {
+        "node.id"
+    } else if first.cluster != other.cluster {
+        "node.cluster"
+    } else {
+        "node.locality"
+    };
+    Status::invalid_argument(format!(
+        "{field}: differs from the first message of the stream"
+    ))
 }
 
 fn missing_node(error: MissingNode) -> Status {

@@ -51,16 +51,71 @@ async fn a_node_gets_settings_and_its_reports_arrive() {
 }
 
 #[tokio::test]
-async fn another_node_on_the_same_stream_gets_its_own_session() {
+async fn a_stream_reports_for_one_node_only() {
     let mut server = Server::start().await;
-    let peer = server.dial(STREAM_LOAD_STATS).await;
+    let elsewhere = |change: fn(&mut Node)| {
+        let mut info = node("n1", &[]);
+        change(&mut info.node);
+        let request = LoadStatsRequest {
+            node: Some(info),
+            cluster_stats: Vec::new(),
+        };
+        wire::encode_load_stats_request(&request)
+    };
+    let others = [
+        ("node.id", elsewhere(|node| node.id = "n2".into())),
+        (
+            "node.cluster",
+            elsewhere(|node| node.cluster = "other".into()),
+        ),
+        (
+            "node.locality",
+            elsewhere(|node| node.locality = Locality::zone_only("b")),
+        ),
+    ];
+    for (field, other) in others {
+        let mut peer = server.dial(STREAM_LOAD_STATS).await;
+        peer.send(hello("n1", &[])).await;
+        peer.receive().await;
+        assert_eq!(server.seen().await, Event::LrsOpened("n1".into()));
+        peer.send(hello("n1", &["feature"])).await;
+        peer.send(other).await;
+        let status = peer.status().await;
+        assert_eq!(status.code(), Code::InvalidArgument);
+        let reason = format!("{field}: differs from the first message of the stream");
+        assert_eq!(status.message(), reason);
+        assert_eq!(server.seen().await, Event::LrsClosed("n1".into()));
+    }
+}
+
+#[tokio::test]
+async fn requests_beyond_a_limit_end_their_stream_and_are_told_to_the_handler() {
+    let mut options = ServerOptions::default();
+    options.requests.clusters_per_report = 2;
+    options.requests.node_string_bytes = 8;
+    let mut server = Server::start_with(options, "127.0.0.1:0").await;
+    let mut peer = server.dial(STREAM_LOAD_STATS).await;
     peer.send(hello("n1", &[])).await;
-    peer.send(hello("n2", &[])).await;
-    peer.send(report(1)).await;
+    peer.receive().await;
     assert_eq!(server.seen().await, Event::LrsOpened("n1".into()));
-    assert_eq!(server.seen().await, Event::LrsOpened("n2".into()));
+    let request = LoadStatsRequest {
+        node: None,
+        cluster_stats: vec![stats("orders", 1); 3],
+    };
+    peer.send(wire::encode_load_stats_request(&request)).await;
+    let status = peer.status().await;
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    assert_eq!(status.message(), "cluster_stats: more than 2 entries");
+    let refused = Event::Refused("clusters_per_report", status.message().to_owned());
+    assert_eq!(server.seen().await, refused);
     assert_eq!(server.seen().await, Event::LrsClosed("n1".into()));
-    assert_eq!(&*server.report().await.0, "n2");
+    let mut peer = server.dial(STREAM_LOAD_STATS).await;
+    peer.send(hello("a-long-id", &[])).await;
+    let status = peer.status().await;
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert_eq!(status.message(), "node.id: 9 bytes, at most 8 are accepted");
+    let refused = Event::Refused("node_string_bytes", status.message().to_owned());
+    assert_eq!(server.seen().await, refused);
 }
 
 /// Owner's ends of a client's channels.

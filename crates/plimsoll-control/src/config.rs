@@ -4,6 +4,7 @@
 //! name the file, the field and its line and column. `source` loads and watches the files.
 
 mod endpoints;
+mod limits;
 mod routes;
 #[cfg(feature = "schema")]
 mod schema;
@@ -15,12 +16,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_core::model::locality::Locality;
 use plimsoll_core::planner::{PlannerConfig, PlannerConfigParts};
 use plimsoll_core::units::FieldError;
 use plimsoll_xds::yaml::{ConfigError, Document};
 
 use crate::delivery::shortest_staleness_threshold;
 
+pub use limits::Limits;
 pub use plimsoll_serve::ConfigFile;
 pub use routes::Listener;
 pub use service::{Delivery, Mode, Service};
@@ -69,6 +72,9 @@ pub struct ControlConfig {
     /// Time without updates after which stock Envoys discard the assignment of their own fleet.
     pub endpoint_stale_after: Option<Duration>,
     pub relay: Option<Relay>,
+    /// Zones of proxies whose demand counts, beside those with endpoints of a service.
+    pub zones: BTreeSet<Locality>,
+    pub limits: Limits,
     pub services: BTreeMap<Arc<str>, Arc<Service>>,
     pub listeners: BTreeMap<Arc<str>, Arc<Listener>>,
 }
@@ -117,12 +123,18 @@ impl ControlConfig {
             return Err(FieldError::new("load_reporting.interval", reason));
         }
         let demand = &yaml.demand;
+        let limits = yaml
+            .limits
+            .validate()
+            .map_err(|error| error.under("limits"))?;
         let planner = PlannerConfig::try_new(PlannerConfigParts {
             tau: demand.smoothing_time_constant.map(|tau| tau.0),
             missed_intervals: demand.missed_intervals.map(|missed| missed.0),
             material_change_bp: demand.material_change_bp.map(|change| change.0),
             heartbeat: demand.heartbeat.map(|heartbeat| heartbeat.0),
             default_report_interval: Some(interval),
+            max_times_median: demand.max_times_median.map(|times| times.0),
+            max_upstream_clusters: Some(limits.requests.clusters_per_report),
             _non_exhaustive: (),
         })
         .map_err(|error| error.under("demand"))?;
@@ -148,6 +160,8 @@ impl ControlConfig {
                 .map_or(DEFAULT_LEAVE_AFTER, |after| after.0),
             endpoint_stale_after: yaml.fleets.endpoint_stale_after.map(|after| after.0),
             relay: yaml.relay.as_ref().map(RelayYaml::validate).transpose()?,
+            zones: yaml.fleets.zones()?,
+            limits,
             services: BTreeMap::new(),
             listeners: BTreeMap::new(),
         })

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use plimsoll_core::planner::UpdateCause;
 use plimsoll_core::planner::{IgnoreReason, LeaveReason, PlannerEvent};
 
+use crate::fleet::OpenRefusal;
 use crate::state::ControlEvent;
 
 /// Counts by metric and label value; the label value is empty for metrics without label.
@@ -30,11 +31,23 @@ impl Counters {
             ControlEvent::Planner(PlannerEvent::NodeLeft { reason, .. }) => {
                 self.add("reporters_left_total", left(*reason), 1);
             }
+            ControlEvent::Planner(PlannerEvent::NodeCapped { .. }) => {
+                self.add("nodes_capped_total", "", 1);
+            }
+            ControlEvent::StreamRefused { refusal, .. } => match refusal {
+                OpenRefusal::DuplicateId { .. } => self.add("duplicate_nodes_total", "", 1),
+                refusal => self.limit_exceeded(refusal.limit()),
+            },
             ControlEvent::Planner(PlannerEvent::NodeMoved { .. })
             | ControlEvent::ConfigApplied { .. }
             | ControlEvent::HeartbeatShortened { .. }
             | ControlEvent::FleetChanged { .. } => {}
         }
+    }
+
+    /// Counts something that was refused, cut or delayed because of a limit of the configuration.
+    pub(crate) fn limit_exceeded(&self, limit: &'static str) {
+        self.add("limit_exceeded_total", limit, 1);
     }
 
     pub(crate) fn load_report(&self) {
@@ -79,6 +92,8 @@ const fn ignored(reason: IgnoreReason) -> &'static str {
         IgnoreReason::ImplausibleRate => "implausible_rate",
         IgnoreReason::NodeWithoutId => "node_without_id",
         IgnoreReason::NodeWithoutLocality => "node_without_locality",
+        IgnoreReason::UnknownZone => "unknown_zone",
+        IgnoreReason::TooManyClusters => "too_many_clusters",
     }
 }
 
@@ -112,6 +127,35 @@ mod tests {
         let values = counters.values();
         let left = |reason| values[&("reporters_left_total", reason)];
         assert_eq!((left("silent"), left("disconnected")), (2, 1));
+    }
+
+    #[test]
+    fn refusals_are_counted_by_limit() {
+        let counters = Counters::default();
+        let refused = |refusal| ControlEvent::StreamRefused {
+            fleet: "edge".into(),
+            node: "1".into(),
+            refusal,
+        };
+        counters.event(&refused(OpenRefusal::Nodes(1)));
+        counters.event(&refused(OpenRefusal::Zones(1)));
+        counters.event(&refused(OpenRefusal::Zones(1)));
+        let [first, second] = [1, 2].map(|last| [10, 0, 0, last].into());
+        counters.event(&refused(OpenRefusal::DuplicateId { first, second }));
+        counters.event(&ControlEvent::Planner(PlannerEvent::NodeCapped {
+            fleet: "edge".into(),
+            node: "1".into(),
+            locality: Locality::zone_only("a"),
+            reported_per_second: 2.0,
+            counted_per_second: 1.0,
+        }));
+        let expected = [
+            (("duplicate_nodes_total", ""), 1),
+            (("limit_exceeded_total", "nodes"), 1),
+            (("limit_exceeded_total", "zones_per_fleet"), 2),
+            (("nodes_capped_total", ""), 1),
+        ];
+        assert_eq!(counters.values(), BTreeMap::from(expected));
     }
 
     #[test]

@@ -6,23 +6,26 @@
 //! compares the resulting traffic shares. `changes` finds settings that are sent differently than
 //! configured; `proxy_input` runs the balancer. The admin API serves the result.
 
+mod beside;
 mod changes;
 mod proxy_input;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use plimsoll_core::explain::Explanation;
+use plimsoll_core::explain::{ChangeExplanation, Explanation};
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::model::zone_aware::{CapacityBasis, FractionSource, LocalityBasis, ZoneAware};
 use plimsoll_core::planner::fractions::ZoneFraction;
 use plimsoll_core::time::Instant;
 use plimsoll_core::units::{BasisPoints, FieldError};
 
+pub use beside::ExplainError;
 use changes::changes;
+use proxy_input::KnownLocalities;
 pub use proxy_input::ProxyInput;
-use proxy_input::find_locality;
 
 use crate::config::{Delivery, Service};
 use crate::delivery::{NodeClass, Steering};
@@ -54,45 +57,91 @@ pub fn explain(
     question: &Question,
     now: Instant,
 ) -> Result<Explanation, FieldError> {
-    let service = state
-        .config()
-        .services
-        .get(question.cluster.as_str())
-        .ok_or_else(|| unknown("cluster", &question.cluster, state.config().services.keys()))?;
-    let (fleet, plan) = fleet_plan(state, question)?;
-    let locality = match &question.locality {
-        Some(locality) => zone_of_fleet(plan, locality)?,
-        None => first_zone(plan),
-    };
-    let key = ViewKey {
-        fleet: Arc::clone(fleet),
-        class: zone_class(state, fleet, &locality),
-        locality,
-        returning: false,
-    };
-    let sent = state
-        .sent(service, &key, plan)
-        .map_err(|error| FieldError::new(error.path(), error.reason()))?;
-    let changes = changes(service, &sent, key.class);
-    let has_demand = !plan.zones.is_empty() || !question.demand.is_empty();
-    let input = match stand_in(question, key.class, sent.steering) {
-        // Without demand, fleet weights represent the number of proxies in each zone.
-        StandIn::FleetWeights if !has_demand => as_sent(sent, key.locality),
-        StandIn::None => as_sent(sent, key.locality),
-        StandIn::FleetWeights => by_fleet_weights(sent, key.locality, plan),
-        StandIn::LocalityWeights => by_locality_weights(service, key.locality, plan),
-    };
-    let snapshot = input.snapshot(&question.hosts, &question.demand)?;
-    let age = state
-        .delivered_age(fleet, Some(service.name()), now)
-        .or_else(|| state.delivered_age(fleet, None, now));
-    let explained_at = Instant::ORIGIN.saturating_add(age.unwrap_or_default());
-    let mut explanation = snapshot.explain_at(explained_at);
-    explanation.changes = changes;
-    if service.config.load_aware_locality().is_some() {
-        explanation.notes.push(UTILIZATION_UNKNOWN.to_owned());
+    Prepared::new(state, question, now)?.explain()
+}
+
+/// Everything that an explanation needs, copied from the state: the balancer can run elsewhere
+/// while the writer goes on.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    question: Question,
+    input: ProxyInput<'static>,
+    changes: Vec<ChangeExplanation>,
+    /// Time since the demand was confirmed.
+    age: Duration,
+    has_unknown_utilization: bool,
+}
+
+impl Prepared {
+    /// Collects the input of an explanation. It takes time in proportion to the service's endpoints
+    /// and the fleet, whatever the question.
+    pub fn new(state: &State, question: &Question, now: Instant) -> Result<Self, FieldError> {
+        question.check(state.config().limits.what_if_zones)?;
+        let service = state
+            .config()
+            .services
+            .get(question.cluster.as_str())
+            .ok_or_else(|| unknown("cluster", &question.cluster, state.config().services.keys()))?;
+        let (fleet, plan) = fleet_plan(state, question)?;
+        let locality = match &question.locality {
+            Some(locality) => zone_of_fleet(plan, locality)?,
+            None => first_zone(plan),
+        };
+        let key = ViewKey {
+            fleet: Arc::clone(fleet),
+            class: zone_class(state, fleet, &locality),
+            locality,
+            returning: false,
+        };
+        let sent = state
+            .sent(service, &key, plan)
+            .map_err(|error| FieldError::new(error.path(), error.reason()))?;
+        let changes = changes(service, &sent, key.class);
+        let has_demand = !plan.zones.is_empty() || !question.demand.is_empty();
+        let input = match stand_in(question, key.class, sent.steering) {
+            // Without demand, fleet weights represent the number of proxies in each zone.
+            StandIn::FleetWeights if !has_demand => as_sent(sent, key.locality),
+            StandIn::None => as_sent(sent, key.locality),
+            StandIn::FleetWeights => by_fleet_weights(sent, key.locality, plan),
+            StandIn::LocalityWeights => by_locality_weights(service, key.locality, plan),
+        };
+        let age = state
+            .delivered_age(fleet, Some(service.name()), now)
+            .or_else(|| state.delivered_age(fleet, None, now));
+        Ok(Self {
+            question: question.clone(),
+            input: input.into_owned(),
+            changes,
+            age: age.unwrap_or_default(),
+            has_unknown_utilization: service.config.load_aware_locality().is_some(),
+        })
     }
-    Ok(explanation)
+
+    /// Runs the balancer, which takes time in proportion to zones of proxies times zones of hosts.
+    pub fn explain(self) -> Result<Explanation, FieldError> {
+        let Question { hosts, demand, .. } = &self.question;
+        let snapshot = self.input.snapshot(hosts, demand)?;
+        let mut explanation = snapshot.explain_at(Instant::ORIGIN.saturating_add(self.age));
+        explanation.changes = self.changes;
+        if self.has_unknown_utilization {
+            explanation.notes.push(UTILIZATION_UNKNOWN.to_owned());
+        }
+        Ok(explanation)
+    }
+}
+
+impl Question {
+    /// Checks the number of hypothetical zones: an explanation has a row for each zone of proxies
+    /// with a column for each zone of hosts.
+    fn check(&self, most: usize) -> Result<(), FieldError> {
+        for (field, zones) in [("hosts", self.hosts.len()), ("demand", self.demand.len())] {
+            if zones > most {
+                let reason = format!("{zones} zones exceed the limit of {most}");
+                return Err(FieldError::new(field, reason));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Note for `load_aware_locality`, which depends on utilization that only proxies know.
@@ -220,7 +269,8 @@ fn zone_of_fleet(plan: &FleetPlan, requested: &Locality) -> Result<Locality, Fie
         return Ok(requested.clone());
     }
     let name = requested.to_string();
-    find_locality("zone", &name, known())?.ok_or_else(|| {
+    let found = KnownLocalities::new(known()).find("zone", &name)?;
+    found.ok_or_else(|| {
         let known: Vec<_> = known().map(|zone| zone.to_string().into()).collect();
         unknown("zone", &name, known.iter())
     })

@@ -4,10 +4,16 @@
 //! closed, so that a reconnect does not change the membership. Each node gets an unroutable
 //! address: the assignment of a fleet is only read for its zones and weights, nobody connects to
 //! these endpoints. Demand is measured in `plimsoll_core::planner`.
+//!
+//! Names, ids and zones come from the network, so their number is limited, and the work per stream
+//! does not grow with the number of nodes. Nodes in zones that nobody configured are served, but do
+//! not appear in the assignment of their fleet.
+
+mod refusal;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use plimsoll_core::counts::HostSetCounts;
@@ -20,6 +26,8 @@ use plimsoll_core::time::Instant;
 use plimsoll_xds::node::NodeInfo;
 use xxhash_rust::xxh64::xxh64;
 
+pub use refusal::OpenRefusal;
+
 /// Limit of endpoints in the assignment of a fleet. Proxies only read zones and weights, so a
 /// sample of the nodes is sufficient, and updates of large fleets stay small.
 pub const MAX_ENDPOINTS: usize = 200;
@@ -31,13 +39,58 @@ pub enum StreamKind {
     Lrs,
 }
 
+/// Most nodes, fleets and zones that are known at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FleetLimits {
+    pub nodes: usize,
+    pub fleets: usize,
+    /// Zones of one fleet beside the configured ones.
+    pub zones_per_fleet: usize,
+}
+
+impl Default for FleetLimits {
+    fn default() -> Self {
+        Self {
+            nodes: 50_000,
+            fleets: 1000,
+            zones_per_fleet: 64,
+        }
+    }
+}
+
 /// All fleets and their nodes.
 #[derive(Debug, Default)]
 pub struct Fleets {
-    fleets: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Member>>,
+    limits: FleetLimits,
+    /// Zones whose nodes belong to the assignment of their fleet; `None` if all do.
+    zones: Option<BTreeSet<Locality>>,
+    fleets: BTreeMap<Arc<str>, Fleet>,
+    /// Number of nodes of all fleets.
+    nodes: usize,
     /// Nodes without an open stream, by time of disconnection, fleet and id. A separate set,
     /// because every message checks it for nodes that must leave; it is usually small.
     disconnected: BTreeSet<(Instant, Arc<str>, Arc<str>)>,
+}
+
+#[derive(Debug, Default)]
+struct Fleet {
+    members: BTreeMap<Arc<str>, Member>,
+    /// Number of members by zone.
+    zones: BTreeMap<Locality, usize>,
+    addresses: BTreeSet<SocketAddr>,
+    /// The assignment with a sample of the members, until the next change.
+    representatives: OnceLock<ClusterLoadAssignment>,
+}
+
+/// Effect of a stream that was opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Opened {
+    /// Nodes or localities of the fleet changed.
+    pub changed: bool,
+    /// The node is the first of its fleet in a zone that counts.
+    pub new_zone: bool,
+    /// Fleets of nodes that left early, because there was no room for this one.
+    pub left: Vec<Arc<str>>,
 }
 
 /// A node of a fleet.
@@ -48,6 +101,8 @@ pub struct Member {
     pub since: Instant,
     pub ads_streams: u32,
     pub lrs_streams: u32,
+    /// Address of the peer that opened the latest stream, by kind of stream.
+    peers: [Option<IpAddr>; 2],
     /// Time at which the node's last stream closed; `None` while a stream is open.
     pub disconnected_since: Option<Instant>,
     /// Time at which the node opened load reporting; `None` if it has no such stream.
@@ -57,35 +112,59 @@ pub struct Member {
 }
 
 impl Fleets {
-    /// Registers a stream of a node. Returns whether nodes or localities of its fleet changed.
-    pub fn open(&mut self, info: &NodeInfo, kind: StreamKind, now: Instant) -> bool {
+    /// Sets the limits. They apply to nodes that connect from now on.
+    pub const fn set_limits(&mut self, limits: FleetLimits) {
+        self.limits = limits;
+    }
+
+    /// Sets the zones whose nodes belong to the assignment of their fleet; `None` for all.
+    pub fn set_zones(&mut self, zones: Option<BTreeSet<Locality>>) {
+        if self.zones != zones {
+            self.zones = zones;
+            self.fleets
+                .values_mut()
+                .for_each(Fleet::forget_representatives);
+        }
+    }
+
+    /// Whether nodes in a zone belong to the assignment of their fleet.
+    pub fn counts_zone(&self, locality: &Locality) -> bool {
+        let zones = self.zones.as_ref();
+        zones.is_none_or(|zones| zones.contains(locality))
+    }
+
+    /// Registers a stream of a node, or says why it is refused.
+    pub fn open(
+        &mut self,
+        info: &NodeInfo,
+        kind: StreamKind,
+        peer: Option<IpAddr>,
+        now: Instant,
+    ) -> Result<Opened, OpenRefusal> {
+        let left = self.admit(info, kind, peer)?;
+        let counts_zone = self.counts_zone(&info.node.locality);
         let fleet = self
             .fleets
             .entry(Arc::clone(&info.node.cluster))
             .or_default();
+        let new_zone = counts_zone && !fleet.zones.contains_key(&info.node.locality);
         let mut changed = false;
-        if !fleet.contains_key(&info.node.id) {
-            let member = Member {
-                info: info.clone(),
-                address: free_address(fleet, &info.node.id),
-                since: now,
-                ads_streams: 0,
-                lrs_streams: 0,
-                disconnected_since: None,
-                lrs_since: None,
-                reported: BTreeSet::new(),
-            };
-            fleet.insert(Arc::clone(&info.node.id), member);
+        if !fleet.members.contains_key(&info.node.id) {
+            fleet.insert(info, now);
+            self.nodes += 1;
             changed = true;
         }
-        if let Some(member) = fleet.get_mut(&info.node.id) {
-            changed |= member.info.node.locality != info.node.locality;
+        if let Some(member) = fleet.members.get_mut(&info.node.id) {
+            let from = member.info.node.locality.clone();
+            let moved = from != info.node.locality;
+            changed |= moved;
             // On its load reporting stream, Envoy announces one more client feature: keep the
             // `NodeInfo` of the discovery stream unless the locality has changed.
             if changed || kind == StreamKind::Ads {
                 member.info = info.clone();
             }
             *member.streams(kind) += 1;
+            member.peers[kind as usize] = peer;
             if kind == StreamKind::Lrs {
                 member.lrs_since.get_or_insert(now);
             }
@@ -93,14 +172,77 @@ impl Fleets {
                 self.disconnected
                     .remove(&disconnected_key(since, &member.info));
             }
+            if moved {
+                fleet.moved(&from, &info.node.locality);
+            }
         }
-        changed
+        Ok(Opened {
+            changed,
+            new_zone,
+            left,
+        })
+    }
+
+    /// Checks the limits. If there is no room, nodes without a stream leave, the oldest first;
+    /// returns their fleets.
+    fn admit(
+        &mut self,
+        info: &NodeInfo,
+        kind: StreamKind,
+        peer: Option<IpAddr>,
+    ) -> Result<Vec<Arc<str>>, OpenRefusal> {
+        let node = &info.node;
+        let fleet = self.fleets.get(&node.cluster);
+        if let Some(fleet) = fleet {
+            self.check_zone(fleet, node)?;
+            if let Some(member) = fleet.members.get(&node.id) {
+                member.check_peer(kind, peer)?;
+                return Ok(Vec::new());
+            }
+        }
+        let is_known = fleet.is_some();
+        let mut left = BTreeSet::new();
+        let limits = self.limits;
+        while self.nodes >= limits.nodes || !is_known && self.fleets.len() >= limits.fleets {
+            let Some((_, name, id)) = self.disconnected.pop_first() else {
+                return Err(if self.nodes >= limits.nodes {
+                    OpenRefusal::Nodes(limits.nodes)
+                } else {
+                    OpenRefusal::Fleets(limits.fleets)
+                });
+            };
+            self.remove(&name, &id);
+            left.insert(name);
+        }
+        Ok(left.into_iter().collect())
+    }
+
+    fn check_zone(&self, fleet: &Fleet, node: &Node) -> Result<(), OpenRefusal> {
+        let configured = |zone: &Locality| self.zones.is_some() && self.counts_zone(zone);
+        if fleet.zones.contains_key(&node.locality) || configured(&node.locality) {
+            return Ok(());
+        }
+        let others = fleet.zones.keys().filter(|zone| !configured(zone)).count();
+        let limit = self.limits.zones_per_fleet;
+        if others >= limit {
+            return Err(OpenRefusal::Zones(limit));
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, fleet: &Arc<str>, id: &Arc<str>) {
+        if let Some(members) = self.fleets.get_mut(fleet) {
+            self.nodes -= usize::from(members.remove(id));
+            if members.members.is_empty() {
+                self.fleets.remove(fleet);
+            }
+        }
     }
 
     /// Unregisters a stream of a node. Returns whether it was the node's last stream of this kind.
     pub fn close(&mut self, fleet: &str, id: &str, kind: StreamKind, now: Instant) -> bool {
-        let members = self.fleets.get_mut(fleet);
-        let Some(member) = members.and_then(|members| members.get_mut(id)) else {
+        let fleet = self.fleets.get_mut(fleet);
+        let Some(member) = fleet.and_then(|fleet| fleet.members.get_mut(id)) else {
             return false;
         };
         let streams = member.streams(kind);
@@ -120,8 +262,8 @@ impl Fleets {
 
     /// Records that a load report of a node has named a service.
     pub fn reported(&mut self, node: &Node, service: &Arc<str>) {
-        let members = self.fleets.get_mut(&node.cluster);
-        if let Some(member) = members.and_then(|members| members.get_mut(&node.id))
+        let fleet = self.fleets.get_mut(&node.cluster);
+        if let Some(member) = fleet.and_then(|fleet| fleet.members.get_mut(&node.id))
             && !member.reported.contains(service)
         {
             member.reported.insert(Arc::clone(service));
@@ -134,12 +276,7 @@ impl Fleets {
         while self.deadline(leave_after).is_some_and(|due| due <= now)
             && let Some((_, name, id)) = self.disconnected.pop_first()
         {
-            if let Some(members) = self.fleets.get_mut(&name) {
-                members.remove(&id);
-                if members.is_empty() {
-                    self.fleets.remove(&name);
-                }
-            }
+            self.remove(&name, &id);
             changed.insert(name);
         }
         changed.into_iter().collect()
@@ -153,72 +290,166 @@ impl Fleets {
 
     /// Iterates over all fleets and their nodes.
     pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &BTreeMap<Arc<str>, Member>)> {
-        self.fleets.iter()
+        self.fleets
+            .iter()
+            .map(|(name, fleet)| (name, &fleet.members))
     }
 
     /// Iterates over the nodes of a fleet.
     pub fn members(&self, fleet: &str) -> impl Iterator<Item = &Member> {
-        self.fleets
-            .get(fleet)
-            .into_iter()
-            .flat_map(BTreeMap::values)
+        let fleet = self.fleets.get(fleet).into_iter();
+        fleet.flat_map(|fleet| fleet.members.values())
     }
 
     /// Returns the number of nodes of a fleet.
     pub fn node_count(&self, fleet: &str) -> usize {
-        self.fleets.get(fleet).map_or(0, BTreeMap::len)
+        self.fleets
+            .get(fleet)
+            .map_or(0, |fleet| fleet.members.len())
+    }
+
+    /// Returns the number of nodes of a fleet in zones that count.
+    pub fn counted_nodes(&self, fleet: &str) -> usize {
+        self.counted_zones(fleet).map(|(_, nodes)| nodes).sum()
     }
 
     /// Whether a fleet has a node in `locality`.
     pub fn has_locality(&self, fleet: &str, locality: &Locality) -> bool {
-        self.members(fleet)
-            .any(|member| member.info.node.locality == *locality)
+        let fleet = self.fleets.get(fleet);
+        fleet.is_some_and(|fleet| fleet.zones.contains_key(locality))
     }
 
     /// Counts the nodes of a fleet by locality, all of them as healthy.
     pub fn counts(&self, fleet: &str) -> HostSetCounts {
-        let mut zones: BTreeMap<&Locality, u64> = BTreeMap::new();
-        for member in self.members(fleet) {
-            *zones.entry(&member.info.node.locality).or_default() += 1;
-        }
-        let zones = zones.into_iter();
-        HostSetCounts::all_healthy(zones.map(|(locality, nodes)| (locality.clone(), nodes)))
+        let zones = self.counted_zones(fleet);
+        HostSetCounts::all_healthy(zones.map(|(locality, nodes)| (locality.clone(), nodes as u64)))
     }
 
-    /// Returns the assignment with every node of a fleet as an endpoint; empty for unknown fleets.
-    pub fn assignment(&self, fleet: &str) -> ClusterLoadAssignment {
-        self.assignment_with_limit(fleet, usize::MAX)
-    }
-
-    /// Like [`Self::assignment`], with a sample of about [`MAX_ENDPOINTS`] nodes from all zones.
+    /// Returns the assignment with a sample of about [`MAX_ENDPOINTS`] nodes of a fleet from all
+    /// zones that count, as endpoints; empty for unknown fleets.
     pub fn representatives(&self, fleet: &str) -> ClusterLoadAssignment {
-        self.assignment_with_limit(fleet, MAX_ENDPOINTS)
+        match self.fleets.get(fleet) {
+            Some(known) => known
+                .representatives
+                .get_or_init(|| self.sample(fleet, known))
+                .clone(),
+            None => assignment(fleet, BTreeMap::new()),
+        }
     }
 
-    fn assignment_with_limit(&self, fleet: &str, limit: usize) -> ClusterLoadAssignment {
-        let mut zones: BTreeMap<Locality, Vec<LbEndpoint>> = BTreeMap::new();
-        for member in self.members(fleet) {
-            let zone = zones.entry(member.info.node.locality.clone()).or_default();
-            zone.push(LbEndpoint::new(member.address));
-        }
-        let all: usize = zones.values().map(Vec::len).sum();
-        if all > limit {
-            for endpoints in zones.values_mut() {
-                endpoints.truncate((endpoints.len() * limit / all).max(1));
+    fn counted_zones(&self, fleet: &str) -> impl Iterator<Item = (&Locality, usize)> {
+        let fleet = self.fleets.get(fleet).into_iter();
+        let zones = fleet.flat_map(|fleet| &fleet.zones);
+        zones
+            .filter(|(zone, _)| self.counts_zone(zone))
+            .map(|(zone, nodes)| (zone, *nodes))
+    }
+
+    fn sample(&self, name: &str, fleet: &Fleet) -> ClusterLoadAssignment {
+        let all = self.counted_nodes(name);
+        let room = |nodes: usize| {
+            if all > MAX_ENDPOINTS {
+                (nodes * MAX_ENDPOINTS / all).max(1)
+            } else {
+                nodes
+            }
+        };
+        let zones = self.counted_zones(name);
+        let mut zones: BTreeMap<Locality, (usize, Vec<LbEndpoint>)> = zones
+            .map(|(zone, nodes)| (zone.clone(), (room(nodes), Vec::new())))
+            .collect();
+        for member in fleet.members.values() {
+            if let Some((room, endpoints)) = zones.get_mut(&member.info.node.locality)
+                && endpoints.len() < *room
+            {
+                endpoints.push(LbEndpoint::new(member.address));
             }
         }
-        let entry = |(locality, lb_endpoints)| LocalityParts {
-            locality,
-            lb_endpoints,
-            ..Default::default()
-        };
-        ClusterLoadAssignment::try_new(AssignmentParts {
-            cluster_name: fleet.to_owned(),
-            endpoints: zones.into_iter().map(entry).collect(),
-            ..Default::default()
-        })
-        .expect("addresses are distinct and nothing else is set")
+        let zones = zones.into_iter();
+        assignment(name, zones.map(|(zone, (_, all))| (zone, all)).collect())
     }
+}
+
+impl Fleet {
+    fn insert(&mut self, info: &NodeInfo, now: Instant) {
+        let address = self.free_address(&info.node.id);
+        self.addresses.insert(address);
+        *self.zones.entry(info.node.locality.clone()).or_default() += 1;
+        let member = Member {
+            info: info.clone(),
+            address,
+            since: now,
+            ads_streams: 0,
+            lrs_streams: 0,
+            peers: [None; 2],
+            disconnected_since: None,
+            lrs_since: None,
+            reported: BTreeSet::new(),
+        };
+        self.members.insert(Arc::clone(&info.node.id), member);
+        self.forget_representatives();
+    }
+
+    /// Returns whether there was such a member.
+    fn remove(&mut self, id: &str) -> bool {
+        let Some(member) = self.members.remove(id) else {
+            return false;
+        };
+        self.addresses.remove(&member.address);
+        self.leave_zone(&member.info.node.locality);
+        self.forget_representatives();
+        true
+    }
+
+    fn moved(&mut self, from: &Locality, to: &Locality) {
+        self.leave_zone(from);
+        *self.zones.entry(to.clone()).or_default() += 1;
+        self.forget_representatives();
+    }
+
+    fn leave_zone(&mut self, zone: &Locality) {
+        if let Some(nodes) = self.zones.get_mut(zone) {
+            *nodes -= 1;
+            if *nodes == 0 {
+                self.zones.remove(zone);
+            }
+        }
+    }
+
+    fn forget_representatives(&mut self) {
+        self.representatives = OnceLock::new();
+    }
+
+    /// Returns an address in 240.0.0.0/4, which is not routable. It is a hash of the node id, so
+    /// that a restarted control plane creates the same assignment; collisions are resolved by
+    /// rehashing.
+    fn free_address(&self, id: &str) -> SocketAddr {
+        let mut seed = 0;
+        loop {
+            let hash = xxh64(id.as_bytes(), seed);
+            let [a, b, c, d, high, low, ..] = hash.to_be_bytes();
+            let port = u16::from_be_bytes([high, low]).max(1);
+            let address = SocketAddr::from((Ipv4Addr::new(240 | (a & 7), b, c, d), port));
+            if !self.addresses.contains(&address) {
+                return address;
+            }
+            seed += 1;
+        }
+    }
+}
+
+fn assignment(name: &str, zones: BTreeMap<Locality, Vec<LbEndpoint>>) -> ClusterLoadAssignment {
+    let entry = |(locality, lb_endpoints)| LocalityParts {
+        locality,
+        lb_endpoints,
+        ..Default::default()
+    };
+    ClusterLoadAssignment::try_new(AssignmentParts {
+        cluster_name: name.to_owned(),
+        endpoints: zones.into_iter().map(entry).collect(),
+        ..Default::default()
+    })
+    .expect("addresses are distinct and nothing else is set")
 }
 
 impl Member {
@@ -228,27 +459,27 @@ impl Member {
             StreamKind::Lrs => &mut self.lrs_streams,
         }
     }
+
+    /// Refuses a second stream of a kind from another peer while the first is open. Two processes
+    /// with one id would overwrite each other's load reports, and a peer that knows an id could
+    /// replace the demand of its node. A process that reconnects from its address takes over.
+    fn check_peer(&self, kind: StreamKind, peer: Option<IpAddr>) -> Result<(), OpenRefusal> {
+        let open = match kind {
+            StreamKind::Ads => self.ads_streams,
+            StreamKind::Lrs => self.lrs_streams,
+        };
+        match (self.peers[kind as usize], peer) {
+            (Some(first), Some(second)) if open > 0 && first != second => {
+                Err(OpenRefusal::DuplicateId { first, second })
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 fn disconnected_key(since: Instant, info: &NodeInfo) -> (Instant, Arc<str>, Arc<str>) {
     let node = &info.node;
     (since, Arc::clone(&node.cluster), Arc::clone(&node.id))
-}
-
-/// Returns an address in 240.0.0.0/4, which is not routable. It is a hash of the node id, so that a
-/// restarted control plane creates the same assignment; collisions are resolved by rehashing.
-fn free_address(members: &BTreeMap<Arc<str>, Member>, id: &str) -> SocketAddr {
-    let mut seed = 0;
-    loop {
-        let hash = xxh64(id.as_bytes(), seed);
-        let [a, b, c, d, high, low, ..] = hash.to_be_bytes();
-        let port = u16::from_be_bytes([high, low]).max(1);
-        let address = SocketAddr::from((Ipv4Addr::new(240 | (a & 7), b, c, d), port));
-        if members.values().all(|member| member.address != address) {
-            return address;
-        }
-        seed += 1;
-    }
 }
 
 #[cfg(test)]

@@ -83,6 +83,12 @@ impl FleetPlan {
             epoch: fleet_plan.map_or(0, |plan| plan.generation),
         }
     }
+
+    /// Whether the fleet has nodes in a zone that counts.
+    pub(crate) fn has_zone(&self, locality: &Locality) -> bool {
+        let zones = &self.counts.localities;
+        zones.iter().any(|zone| zone.locality == *locality)
+    }
 }
 
 impl ServicePlan {

@@ -21,6 +21,26 @@ plimsoll_core::log_lines! {
     /// A load report cannot be used. The previous report of the node stays in use until it expires.
     REPORT_IGNORED = Warn, "load report ignored",
         "Correct the node as `event` says, for instance its `node.id` or locality.";
+    /// A stream of a node is refused, because a limit of the configuration is reached. `suppressed`
+    /// counts lines of this kind that were left out since the last one.
+    STREAM_REFUSED = Warn, "stream refused: a limit is reached",
+        "Find out who opens so many streams; raise the limit in `reason` if they are yours.";
+    /// A stream is refused, because a node with the same id and fleet is connected from another
+    /// address. The first stream stays open.
+    DUPLICATE_NODE = Warn, "stream refused: node id is in use by another peer",
+        "Give every proxy its own `node.id`; `reason` has both addresses.";
+    /// A message of a peer exceeds a limit of the configuration; its stream ends.
+    REQUEST_REFUSED = Warn, "request refused: a limit is exceeded",
+        "Look at the peer; raise `limit` under `limits` if the request is legitimate.";
+    /// More load reports wait than `limits.queue_bytes` allows. Their streams are slowed down.
+    QUEUE_FULL = Warn, "load reports wait for the writer; slowing down their streams",
+        "Look for a peer that sends large reports; add CPU, or raise `load_reporting.interval`.";
+    /// A node reports many times the median rate of its fleet. Only a part of it counts.
+    NODE_CAPPED = Warn, "load reports of a node are implausibly high; counting a part of them",
+        "Look at the node; raise `demand.max_times_median` if its load is real.";
+    /// The task that owns the state has panicked. The process exits.
+    WRITER_PANICKED = Error, "writer panicked; exiting",
+        "Restart the process if nothing does so, and report the panic.";
     /// Traffic fractions of a cluster were computed, for the `cause` given.
     PLANNED = Debug, "traffic fractions computed", "";
     /// A node joined, left or moved to another locality, according to its load reports.

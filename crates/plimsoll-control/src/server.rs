@@ -9,20 +9,24 @@
 mod handlers;
 mod recent;
 mod record;
+mod report_size;
+mod throttle;
 mod writer;
 
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use plimsoll_core::model::load_report::ClusterStats;
 use plimsoll_core::time::Instant;
 use plimsoll_xds::ads::view::View;
 use plimsoll_xds::driver::LrsInstructions;
 use plimsoll_xds::node::NodeInfo;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use crate::config::{ControlConfig, Relay};
 use crate::counters::Counters;
-use crate::fleet::StreamKind;
+use crate::fleet::{OpenRefusal, StreamKind};
 use crate::relay::{Overlay, RelayUpstreams, RelayedResource};
 use crate::state::{State, ViewKey};
 
@@ -31,7 +35,8 @@ pub use recent::{EventSeverity, RecentEvent, RecentEvents};
 pub use record::{ResponseTotals, StreamRecord, StreamRecords};
 pub use writer::{Writer, start};
 
-/// Capacity of the writer's queue. Messages are small, such as a load report of a few clusters.
+/// Capacity of the writer's queue in messages. The size of load reports is limited beside it, by
+/// `limits.queue_bytes`; other messages are small.
 const QUEUE_CAPACITY: usize = 4096;
 
 /// Handle to the writer task. Cloning is cheap.
@@ -42,6 +47,10 @@ pub struct Handle {
     recent: Arc<RecentEvents>,
     upstreams: Arc<RelayUpstreams>,
     counters: Counters,
+    throttle: Arc<throttle::Throttle>,
+    /// One permit per byte of load reports that may wait in the queue.
+    queue_bytes: Arc<Semaphore>,
+    queue_bytes_capacity: usize,
 }
 
 type Inspection = Box<dyn FnOnce(&State, Instant) + Send>;
@@ -50,15 +59,19 @@ pub(crate) enum Message {
     OpenAds {
         node: Arc<NodeInfo>,
         returning: bool,
-        reply: oneshot::Sender<OpenedStream>,
+        peer: Option<IpAddr>,
+        reply: oneshot::Sender<Result<OpenedStream, OpenRefusal>>,
     },
     OpenLrs {
         node: Arc<NodeInfo>,
-        reply: oneshot::Sender<(watch::Receiver<LrsInstructions>, StreamGuard)>,
+        peer: Option<IpAddr>,
+        reply: oneshot::Sender<Result<OpenedReporting, OpenRefusal>>,
     },
     Report {
         node: Arc<NodeInfo>,
         stats: Vec<ClusterStats>,
+        /// Memory of `stats`, which is free again when the message has been processed.
+        _bytes: OwnedSemaphorePermit,
     },
     RelayedResource(RelayedResource),
     Config(Arc<ControlConfig>),
@@ -69,6 +82,8 @@ pub(crate) enum OpenedStream {
     View(watch::Receiver<Arc<View>>, StreamGuard),
     Relay(watch::Receiver<Arc<Overlay>>, Relay, StreamGuard),
 }
+
+pub(crate) type OpenedReporting = (watch::Receiver<LrsInstructions>, StreamGuard);
 
 #[derive(Debug)]
 pub(crate) struct ClosedStream {
@@ -123,6 +138,12 @@ impl Handle {
         response.await.map_err(|_| Stopped)
     }
 
+    /// Whether the writer responds within `timeout`: it neither ended nor hangs.
+    pub async fn responds(&self, timeout: Duration) -> bool {
+        let response = tokio::time::timeout(timeout, self.inspect(|_, _| ()));
+        matches!(response.await, Ok(Ok(())))
+    }
+
     /// Returns the status of every discovery stream.
     pub const fn records(&self) -> &Arc<StreamRecords> {
         &self.records
@@ -149,6 +170,16 @@ impl Handle {
 
     pub(crate) fn queue_capacity(&self) -> usize {
         self.messages.max_capacity()
+    }
+
+    /// Returns the bytes of load reports that wait for the writer.
+    pub(crate) fn queued_bytes(&self) -> usize {
+        let free = self.queue_bytes.available_permits();
+        self.queue_bytes_capacity.saturating_sub(free)
+    }
+
+    pub(crate) const fn queue_bytes_capacity(&self) -> usize {
+        self.queue_bytes_capacity
     }
 
     async fn send(&self, message: Message) -> Result<(), Stopped> {

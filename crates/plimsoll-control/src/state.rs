@@ -9,13 +9,18 @@
 //! fleet is known again, or until a timeout shows that nobody reports: until then their view
 //! withholds every resource that depends on demand.
 
+mod event;
+mod localities;
+mod suspects;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::model::load_report::ClusterStats;
 use plimsoll_core::model::locality::Locality;
-use plimsoll_core::planner::{FleetView, Plan, PlanScope, Planner, PlannerEvent};
+use plimsoll_core::planner::{PlanScope, Planner};
 use plimsoll_core::time::Instant;
 use plimsoll_xds::ads::view::View;
 use plimsoll_xds::error::DecodeError;
@@ -24,10 +29,14 @@ use plimsoll_xds::node::NodeInfo;
 
 use crate::config::{ControlConfig, Service};
 use crate::delivery::NodeClass;
-use crate::fleet::{Fleets, StreamKind};
+use crate::fleet::{Fleets, OpenRefusal, StreamKind};
 use crate::fleet_plan::{FleetPlan, Plans, plan};
 use crate::relay::{Overlay, RelayedClusters, RelayedResource};
 use crate::view::{Catalog, SentResources, Withheld};
+
+pub use event::{ControlEvent, ViewKey};
+use localities::{has_localities, known_localities};
+pub use suspects::{Suspects, Suspicion};
 
 /// Time beyond one load reporting interval after which views are no longer withheld. Envoy retries
 /// a broken load reporting stream after 5 s; its first report then covers up to 5 s, during which
@@ -36,54 +45,6 @@ const HOLD_MARGIN: Duration = Duration::from_secs(11);
 /// Limit of queued events; if the writer does not poll, the oldest are dropped.
 const MAX_EVENTS: usize = 4096;
 const MEMBERSHIP_DELAY: Duration = Duration::from_secs(1);
-
-/// Identifies a view: receivers with the same key see the same resources.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ViewKey {
-    /// Fleet of the receivers (`node.cluster`).
-    pub fleet: Arc<str>,
-    pub class: NodeClass,
-    /// Locality of the receivers (`node.locality`).
-    pub locality: Locality,
-    /// Whether the receivers had an assignment before this control plane started.
-    pub returning: bool,
-}
-
-impl ViewKey {
-    /// Returns the key of a node's view.
-    pub fn of(node: &NodeInfo, returning: bool) -> Self {
-        Self {
-            fleet: Arc::clone(&node.node.cluster),
-            class: NodeClass::of(node),
-            locality: node.node.locality.clone(),
-            returning,
-        }
-    }
-}
-
-/// An event for logs and counters.
-#[derive(Clone, Debug, PartialEq)]
-pub enum ControlEvent {
-    Planner(PlannerEvent),
-    /// The planner made a plan. It is not delivered while demand is still incomplete.
-    Planned(Arc<Plan>),
-    ConfigApplied {
-        services: usize,
-    },
-    /// The heartbeat is shorter than configured, because a `staleness_threshold` requires it.
-    HeartbeatShortened {
-        /// Service with the shortest staleness threshold.
-        cluster: Arc<str>,
-        staleness_threshold: Duration,
-        /// Configured or default value of `demand.heartbeat`.
-        written: Duration,
-        heartbeat: Duration,
-    },
-    FleetChanged {
-        fleet: Arc<str>,
-        nodes: usize,
-    },
-}
 
 /// State of the control plane.
 #[derive(Debug)]
@@ -94,6 +55,10 @@ pub struct State {
     relayed: RelayedClusters,
     catalog: Catalog,
     fleets: Fleets,
+    /// Zones of services since the start. A zone whose endpoints are all removed still has proxies,
+    /// whose demand counts.
+    service_zones: BTreeSet<Locality>,
+    suspects: Suspects,
     planner: Planner,
     plans: Plans,
     /// Generation of the plans in `plans`, and when each was received from the planner.
@@ -124,6 +89,8 @@ impl State {
         let mut state = Self {
             catalog: Catalog::new(&config),
             fleets: Fleets::default(),
+            service_zones: BTreeSet::new(),
+            suspects: Suspects::default(),
             planner: Planner::new(config.planner.clone(), now),
             plans: Plans::new(),
             plan_times: BTreeMap::new(),
@@ -144,6 +111,7 @@ impl State {
             config,
         };
         state.set_heartbeat(now);
+        state.set_limits();
         state
     }
 
@@ -182,26 +150,39 @@ impl State {
         self.process_due(now);
     }
 
-    /// Registers a stream of a node. Returns the key of the node's view.
+    /// Registers a stream of a node that `peer` opened. Returns the key of the node's view.
     pub fn handle_open(
         &mut self,
         node: &NodeInfo,
         kind: StreamKind,
         returning: bool,
+        peer: Option<IpAddr>,
         now: Instant,
-    ) -> ViewKey {
+    ) -> Result<ViewKey, OpenRefusal> {
         let holding = self.hold_until.is_some_and(|until| now < until)
             && !has_demand(&self.plans, &node.node.cluster);
         let key = ViewKey::of(node, returning && holding);
-        let new_zone = !self.fleets.has_locality(&key.fleet, &key.locality);
-        if self.fleets.open(node, kind, now) {
+        let opened = match self.fleets.open(node, kind, peer, now) {
+            Ok(opened) => opened,
+            Err(refusal) => {
+                let event = ControlEvent::StreamRefused {
+                    fleet: Arc::clone(&node.node.cluster),
+                    node: Arc::clone(&node.node.id),
+                    refusal,
+                };
+                self.suspects.handle_event(&event, now);
+                self.event(event);
+                return Err(refusal);
+            }
+        };
+        let later = now.saturating_add(MEMBERSHIP_DELAY);
+        for fleet in &opened.left {
+            self.membership_changed(fleet, later);
+        }
+        if opened.changed {
             // Envoy does not route by zone if its own zone is missing in its fleet's assignment.
-            let wait = if new_zone {
-                Duration::ZERO
-            } else {
-                MEMBERSHIP_DELAY
-            };
-            self.membership_changed(&key.fleet, now.saturating_add(wait));
+            let due = if opened.new_zone { now } else { later };
+            self.membership_changed(&key.fleet, due);
         }
         if kind == StreamKind::Ads && !self.has_view(&key) {
             self.dirty.insert(Arc::clone(&key.fleet));
@@ -212,7 +193,7 @@ impl State {
             }
         }
         self.process_due(now);
-        key
+        Ok(key)
     }
 
     /// Unregisters a stream of a node.
@@ -236,17 +217,21 @@ impl State {
     /// Processes a load report. Only configured clusters count, unless `wants_all_reports`.
     pub fn handle_report(&mut self, node: &NodeInfo, stats: &[ClusterStats], now: Instant) {
         let all = self.wants_all_reports();
+        let mut counted = Vec::with_capacity(stats.len());
         for stats in stats {
+            let service = self.config.services.get(&stats.cluster_name);
             let counts = if all {
                 has_localities(stats)
             } else {
-                self.config.services.contains_key(&stats.cluster_name)
+                service.is_some()
             };
             if counts {
-                self.planner.handle_load_report(&node.node, stats, now);
+                let limit = self.config.limits.fleets.zones_per_fleet;
+                counted.push(known_localities(stats, service, limit).into_owned());
                 self.fleets.reported(&node.node, &stats.cluster_name);
             }
         }
+        self.planner.handle_load_reports(&node.node, &counted, now);
         self.process_due(now);
     }
 
@@ -330,6 +315,11 @@ impl State {
         &self.fleets
     }
 
+    /// Returns nodes with recent signs of a wrong identity or load report.
+    pub const fn suspects(&self) -> &Suspects {
+        &self.suspects
+    }
+
     /// Returns the planner, which measures demand.
     pub const fn planner(&self) -> &Planner {
         &self.planner
@@ -403,8 +393,8 @@ impl State {
             .collect();
         for fleet in due {
             self.membership_due.remove(&fleet);
-            let assignment = self.fleets.assignment(&fleet);
-            self.planner.handle_endpoints(&assignment, now);
+            let counts = self.fleets.counts(&fleet);
+            self.planner.handle_fleet_hosts(&fleet, counts, now);
             self.dirty.insert(fleet);
         }
         if self.planner.poll_timeout().is_some_and(|due| due <= now) {
@@ -417,12 +407,20 @@ impl State {
                 continue;
             }
             self.dirty.insert(Arc::clone(&plan.scope.fleet));
+            if plan.scope.upstream_cluster.is_some() && !plan.has_data() {
+                // Names of clusters come from load reports: they must not be kept forever.
+                self.plan_times.remove(&plan.scope);
+                self.plans.remove(&plan.scope);
+                continue;
+            }
             self.plan_times
                 .insert(plan.scope.clone(), (plan.generation, now));
             self.plans.insert(plan.scope.clone(), plan);
         }
         while let Some(event) = self.planner.poll_event() {
-            self.event(ControlEvent::Planner(event));
+            let event = ControlEvent::Planner(event);
+            self.suspects.handle_event(&event, now);
+            self.event(event);
         }
     }
 
@@ -430,20 +428,41 @@ impl State {
     /// first reporting interval is over, as with the first reports after a restart.
     fn all_nodes_reported(&self, fleet: &str, now: Instant) -> bool {
         let view = self.planner.fleet(fleet, now);
-        let nodes = view.iter().flat_map(FleetView::nodes);
-        let reporting = nodes.filter(|node| node.rate_per_second > 0.0).count();
-        reporting > 0 && reporting >= self.fleets.node_count(fleet)
+        let reporting = view.map_or(0, |view| view.nodes_with_demand());
+        reporting > 0 && reporting >= self.fleets.counted_nodes(fleet)
     }
 
     /// Recomputes the effective configuration and marks all fleets for update.
     fn complete_config(&mut self, now: Instant) {
         self.config = self.relayed.complete(&self.file_config);
         self.set_heartbeat(now);
+        self.set_limits();
         self.catalog = Catalog::new(&self.config);
         let keys = self.views.keys().chain(self.overlays.keys());
         self.dirty.extend(keys.map(|key| Arc::clone(&key.fleet)));
-        self.dirty
-            .extend(self.fleets.iter().map(|(name, _)| Arc::clone(name)));
+        for (name, _) in self.fleets.iter() {
+            self.dirty.insert(Arc::clone(name));
+            // The zones that count may have changed.
+            self.membership_due.insert(Arc::clone(name), now);
+        }
+    }
+
+    /// Applies the limits and the zones of the configuration to fleets and demand. With a relay,
+    /// the zones of clusters are learned one by one, so only those of the file limit demand.
+    fn set_limits(&mut self) {
+        let services = self.config.services.values();
+        let entries = services.flat_map(|service| service.assignment.endpoints());
+        let zones = entries.map(|entry| entry.locality.clone());
+        self.service_zones
+            .extend(zones.filter(|zone| !zone.is_unset()));
+        let mut known = self.config.zones.clone();
+        if self.config.relay.is_none() {
+            known.extend(self.service_zones.iter().cloned());
+        }
+        let known = Some(known).filter(|known| !known.is_empty());
+        self.fleets.set_limits(self.config.limits.fleets);
+        self.fleets.set_zones(known.clone());
+        self.planner.set_zones(known);
     }
 
     fn set_heartbeat(&mut self, now: Instant) {
@@ -478,15 +497,29 @@ impl State {
         while let Some(fleet) = self.dirty.pop_first() {
             let plan = FleetPlan::new(&fleet, &self.fleets, &self.config, &self.plans);
             let holding = self.hold_until.is_some() && !has_demand(&self.plans, &fleet);
+            // Receivers in different zones often see the same resources, which are built once.
+            let mut shared: BTreeMap<_, Arc<View>> = BTreeMap::new();
             for (key, view) in self.views.range_mut(first_key(&fleet)..) {
                 if key.fleet != fleet {
                     break;
                 }
-                self.generation += 1;
                 let withheld = withheld(key, holding);
-                let next = self.catalog.view(key, &plan, withheld, self.generation);
-                *view = Arc::new(next);
-                self.changed_views.insert(key.clone());
+                let by_zone =
+                    self.catalog.depends_on_zone(key.class) && plan.has_zone(&key.locality);
+                let zone = by_zone.then_some(&key.locality);
+                let next = shared
+                    .entry((key.class, zone, withheld == Withheld::Demand))
+                    .or_insert_with(|| {
+                        self.generation += 1;
+                        Arc::new(self.catalog.view(key, &plan, withheld, self.generation))
+                    });
+                if next.has_same_content(view) {
+                    // Streams compare pointers: keep the one that they have.
+                    *next = Arc::clone(view);
+                } else {
+                    *view = Arc::clone(next);
+                    self.changed_views.insert(key.clone());
+                }
             }
             for (key, overlay) in self.overlays.range_mut(first_key(&fleet)..) {
                 if key.fleet != fleet {
@@ -501,6 +534,7 @@ impl State {
             self.changed_traffic.insert(Arc::clone(&fleet));
             if self.is_fleet_gone(&fleet) {
                 self.plans.retain(|scope, _| scope.fleet != fleet);
+                self.plan_times.retain(|scope, _| scope.fleet != fleet);
                 self.fleet_plans.remove(&fleet);
             } else {
                 self.fleet_plans.insert(fleet, plan);
@@ -533,14 +567,6 @@ impl State {
         }
         self.events.push_back(event);
     }
-}
-
-/// Whether a reported cluster that is not configured can belong to the relayed server. With
-/// `send_all_clusters`, Envoy also reports the clusters of its management servers, whose hosts have
-/// no locality; Envoy's `xds` cluster always has a stream in progress.
-fn has_localities(stats: &ClusterStats) -> bool {
-    let localities = &stats.upstream_locality_stats;
-    localities.is_empty() || localities.iter().any(|entry| !entry.locality.is_unset())
 }
 
 fn has_demand(plans: &Plans, fleet: &Arc<str>) -> bool {

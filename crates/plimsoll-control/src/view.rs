@@ -93,6 +93,15 @@ impl Catalog {
         }
     }
 
+    /// Whether nodes of a class get different resources in different zones.
+    pub(crate) fn depends_on_zone(&self, class: NodeClass) -> bool {
+        let uses_weights = |service: &Arc<Service>| {
+            let steering = steering(service, class, self.fleet_ramp);
+            steering == Steering::Demand(Delivery::LocalityWeights)
+        };
+        class == NodeClass::Grpc || self.config.services.values().any(uses_weights)
+    }
+
     pub(crate) fn view(
         &self,
         key: &ViewKey,

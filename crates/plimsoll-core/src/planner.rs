@@ -19,6 +19,7 @@ use std::time::Duration;
 use crate::counts::HostSetCounts;
 use crate::model::assignment::ClusterLoadAssignment;
 use crate::model::load_report::{ClusterStats, Node};
+use crate::model::locality::Locality;
 use crate::time::Instant;
 use crate::units::FieldError;
 
@@ -28,15 +29,18 @@ pub mod event;
 mod fleet;
 pub mod fleet_weights;
 pub mod fractions;
+mod node_reports;
 pub mod plan;
 pub mod ramp;
+mod ranks;
+mod rate;
 mod scope;
 mod smoothing;
 mod timers;
 pub mod view;
 pub mod weights;
 
-use aggregate::Change;
+use aggregate::{Capped, Change};
 use config::PLAUSIBLE_INTERVAL;
 pub use config::{PlannerConfig, PlannerConfigParts};
 pub use event::{IgnoreReason, LeaveReason, PlannerEvent};
@@ -45,7 +49,7 @@ use fractions::{ZoneFraction, fractions};
 pub use plan::{Plan, PlanScope, UpdateCause};
 use scope::ScopeState;
 use timers::{SteadyClock, Timers};
-pub use view::{FleetView, Flow, NodeView, ScopeView, ZoneDemand};
+pub use view::{DominantNode, FleetView, Flow, NodeView, ScopeView, ZoneDemand};
 
 /// Capacity of the event queue; the oldest events are dropped when the driver does not drain it.
 const MAX_EVENTS: usize = 4096;
@@ -89,6 +93,8 @@ pub struct Planner {
     fleets: BTreeMap<Arc<str>, Fleet>,
     /// Priority-0 hosts of each fleet, used to estimate zones whose proxies have not reported yet.
     fleet_hosts: BTreeMap<Arc<str>, HostSetCounts>,
+    /// Zones whose reports count; `None` counts all.
+    zones: Option<BTreeSet<Locality>>,
     timers: Timers<TimerKey>,
     generation: u64,
     pending: BTreeMap<PlanScope, Arc<Plan>>,
@@ -109,6 +115,7 @@ impl Planner {
             clock: SteadyClock::new(now),
             fleets: BTreeMap::new(),
             fleet_hosts: BTreeMap::new(),
+            zones: None,
             timers: Timers::default(),
             generation: 0,
             pending: BTreeMap::new(),
@@ -116,25 +123,37 @@ impl Planner {
         }
     }
 
-    /// Handles one node's report about one upstream cluster. Call it once per cluster of an LRS
-    /// message, and drain the planner after the last.
+    /// Handles one node's report about one upstream cluster. [`Planner::handle_load_reports`] takes
+    /// all clusters of an LRS message at once, which is less work.
     pub fn handle_load_report(&mut self, node: &Node, stats: &ClusterStats, now: Instant) {
+        self.handle_load_reports(node, std::slice::from_ref(stats), now);
+    }
+
+    /// Handles one node's report about its upstream clusters. Drain the planner afterwards.
+    pub fn handle_load_reports(&mut self, node: &Node, stats: &[ClusterStats], now: Instant) {
         let now = self.clock.advance(now);
+        if let Some(zones) = &self.zones
+            && !node.locality.is_unset()
+            && !zones.contains(&node.locality)
+        {
+            return self.ignore(node, stats, IgnoreReason::UnknownZone);
+        }
         let fleet = self.fleets.entry(Arc::clone(&node.cluster)).or_default();
-        let reported = match fleet.reports.handle_report(node, stats, &self.config, now) {
+        let (stats, refused) = fleet.admit(stats, self.config.max_upstream_clusters());
+        let reported = fleet.reports.handle_report(node, &stats, &self.config, now);
+        if fleet.reports.is_empty() {
+            self.fleets.remove(&node.cluster);
+        }
+        for cluster in refused {
+            self.ignore_cluster(node, cluster, IgnoreReason::TooManyClusters);
+        }
+        let reported = match reported {
             Ok(reported) => reported,
-            Err(reason) => {
-                if fleet.reports.is_empty() {
-                    self.fleets.remove(&node.cluster);
-                }
-                return self.event(PlannerEvent::ReportIgnored {
-                    fleet: Arc::clone(&node.cluster),
-                    node: Arc::clone(&node.id),
-                    upstream_cluster: Arc::clone(&stats.cluster_name),
-                    reason,
-                });
-            }
+            Err(reason) => return self.ignore(node, &stats, reason),
         };
+        for (cluster, reason) in reported.ignored {
+            self.ignore_cluster(node, cluster, reason);
+        }
         if reported.joined {
             self.event(PlannerEvent::NodeJoined {
                 fleet: Arc::clone(&node.cluster),
@@ -150,6 +169,11 @@ impl Planner {
                 to: node.locality.clone(),
             });
         }
+        self.capped(&node.cluster, reported.effects.capped);
+        let changes = reported.effects.changes;
+        if changes.is_empty() {
+            return;
+        }
         self.arm_node(&node.cluster, &node.id);
         // The first report after an outage covers all of it, but the warm-up need not last as long:
         // nodes that miss `missed_intervals` reports no longer count.
@@ -159,17 +183,34 @@ impl Planner {
             .saturating_mul(self.config.missed_intervals())
             .max(MIN_WARM_UP_LIMIT);
         let interval = reported.interval.min(limit);
-        let dirty = self.apply(&node.cluster, &reported.changes, Some(interval), now);
+        let dirty = self.apply(&node.cluster, &changes, Some(interval), now);
         self.evaluate(dirty, now);
+    }
+
+    /// Sets the zones whose reports count; `None` counts all. A report from another zone is ignored
+    /// ([`IgnoreReason::UnknownZone`]): a zone that nobody has configured would take demand away
+    /// from all others. Nodes that reported from such a zone before expire.
+    pub fn set_zones(&mut self, zones: Option<BTreeSet<Locality>>) {
+        self.zones = zones;
     }
 
     /// Replaces the endpoints of a fleet, that is its proxies. Idempotent.
     pub fn handle_endpoints(&mut self, assignment: &ClusterLoadAssignment, now: Instant) {
-        let now = self.clock.advance(now);
         let counts = HostSetCounts::of_assignment(assignment, 0, None);
         let fleet = assignment.cluster_name();
-        if self.fleet_hosts.get(fleet) != Some(&counts) {
-            self.fleet_hosts.insert(Arc::clone(fleet), counts);
+        self.handle_fleet_hosts(fleet, counts, now);
+    }
+
+    /// Like [`Planner::handle_endpoints`], with the proxies of a fleet already counted by zone.
+    pub fn handle_fleet_hosts(&mut self, fleet: &Arc<str>, counts: HostSetCounts, now: Instant) {
+        let now = self.clock.advance(now);
+        // Names of fleets come from the network: a fleet without hosts is forgotten.
+        let counts = Some(counts).filter(|counts| !counts.localities.is_empty());
+        if self.fleet_hosts.get(fleet) != counts.as_ref() {
+            match counts {
+                Some(counts) => self.fleet_hosts.insert(Arc::clone(fleet), counts),
+                None => self.fleet_hosts.remove(fleet),
+            };
             let scopes = self.all_scopes().filter(|scope| scope.fleet == *fleet);
             self.evaluate(scopes.collect(), now);
         }
@@ -289,6 +330,33 @@ impl Planner {
         &self.config
     }
 
+    fn ignore(&mut self, node: &Node, stats: &[ClusterStats], reason: IgnoreReason) {
+        for stats in stats {
+            self.ignore_cluster(node, Arc::clone(&stats.cluster_name), reason);
+        }
+    }
+
+    fn ignore_cluster(&mut self, node: &Node, upstream_cluster: Arc<str>, reason: IgnoreReason) {
+        self.event(PlannerEvent::ReportIgnored {
+            fleet: Arc::clone(&node.cluster),
+            node: Arc::clone(&node.id),
+            upstream_cluster,
+            reason,
+        });
+    }
+
+    fn capped(&mut self, fleet: &Arc<str>, capped: Vec<Capped>) {
+        for node in capped {
+            self.event(PlannerEvent::NodeCapped {
+                fleet: Arc::clone(fleet),
+                node: node.node,
+                locality: node.locality,
+                reported_per_second: node.reported.per_second(),
+                counted_per_second: node.counted.per_second(),
+            });
+        }
+    }
+
     fn event(&mut self, event: PlannerEvent) {
         if self.events.len() >= MAX_EVENTS {
             self.events.pop_front();
@@ -312,10 +380,9 @@ impl Planner {
         let Some(state) = self.fleets.get_mut(fleet) else {
             return BTreeSet::new();
         };
-        let expired = state
-            .reports
-            .expire(node, self.config.missed_intervals(), now);
+        let expired = state.reports.expire(node, &self.config, now);
         self.arm_node(fleet, node);
+        self.capped(fleet, expired.effects.capped);
         if let Some((locality, reason)) = expired.left {
             self.event(PlannerEvent::NodeLeft {
                 fleet: Arc::clone(fleet),
@@ -324,7 +391,7 @@ impl Planner {
                 reason,
             });
         }
-        self.apply(fleet, &expired.changes, None, now)
+        self.apply(fleet, &expired.effects.changes, None, now)
     }
 
     fn apply(

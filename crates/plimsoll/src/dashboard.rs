@@ -17,11 +17,11 @@ use plimsoll_admin::source::{BoxFuture, Rejection, ShuttingDown, Source};
 use plimsoll_admin::state::{Cost, DashboardState, EventState, Notice, Severity};
 use plimsoll_admin::what_if::{ExplainQuestion, WhatIfAnswer, WhatIfQuestion};
 use plimsoll_control::delivery::NodeClass;
-use plimsoll_control::explain::{Question, explain};
+use plimsoll_control::explain::{ExplainError, Question};
 use plimsoll_control::relay::RelayStatus;
 use plimsoll_control::run::Context;
 use plimsoll_control::server::{EventSeverity, RecentEvent, StreamRecord};
-use plimsoll_control::state::State;
+use plimsoll_control::state::{State, Suspicion};
 use plimsoll_control::unreported::{Subscriptions, Unreported};
 use plimsoll_core::explain::Explanation;
 use plimsoll_core::model::locality::Locality;
@@ -69,19 +69,13 @@ impl ControlSource {
         &self,
         questions: [Question; N],
     ) -> Result<[Explanation; N], Rejection> {
-        let answer = move |state: &State, now| {
-            let answers = questions
-                .iter()
-                .map(|question| explain(state, question, now));
-            answers.collect::<Result<Vec<_>, _>>()
-        };
-        let inspected = self.context.handle.inspect(answer).await;
-        inspected
-            .map_err(|stopped| Rejection::new(stopped.to_string()))?
-            .map_err(refused)?
-            // There are as many answers as questions, so this does not fail.
-            .try_into()
-            .map_err(|_| Rejection::new("no answer"))
+        self.context
+            .explain(questions)
+            .await
+            .map_err(|error| match error {
+                ExplainError::Question(error) => refused(error),
+                error => Rejection::new(error.to_string()),
+            })
     }
 }
 
@@ -223,6 +217,7 @@ fn notices(
         );
         add(Severity::Warning, text);
     }
+    notices.extend(suspicious_nodes(state, now));
     notices.extend(subsets_ignored(state));
     let mut add = |severity, text| notices.push(Notice { severity, text });
     let waiting = observed.reloads.restart_needed.join(", ");
@@ -240,6 +235,50 @@ fn notices(
     }
     notices
 }
+
+/// Warns about nodes that may not be what they say, and about demand that hangs on one node.
+fn suspicious_nodes(state: &State, now: Instant) -> Vec<Notice> {
+    let mut texts = Vec::new();
+    let signs = [
+        (
+            Suspicion::DuplicateId,
+            "a node id is in use by two addresses, and the second is refused",
+        ),
+        (
+            Suspicion::UnknownZone,
+            "load reports from a zone without endpoints do not count (see fleets.zones)",
+        ),
+        (
+            Suspicion::Capped,
+            "a node reports many times the median of its fleet, of which only a part counts",
+        ),
+    ];
+    for (kind, what) in signs {
+        let mut nodes = state.suspects().recent(kind, now);
+        if let Some((fleet, id)) = nodes.next() {
+            let more = match nodes.count() {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            texts.push(format!("{what}: {id} of {fleet}{more}"));
+        }
+    }
+    for fleet in state.planner().fleets(now) {
+        for node in fleet.dominant_nodes() {
+            let (percent, zone) = (100.0 * node.share(), node.locality);
+            let (id, fleet) = (node.id, fleet.name());
+            texts.push(format!(
+                "{id} of {fleet} carries {percent:.0} % of the demand of zone {zone}"
+            ));
+        }
+    }
+    let severity = Severity::Warning;
+    let notice = |text| Notice { severity, text };
+    texts.into_iter().take(MAX_SUSPICIONS).map(notice).collect()
+}
+
+/// Most notices about suspicious nodes.
+const MAX_SUSPICIONS: usize = 10;
 
 /// Warns that gRPC clients do not support subsets and send to all hosts of a service.
 fn subsets_ignored(state: &State) -> Option<Notice> {

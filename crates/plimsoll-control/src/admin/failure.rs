@@ -7,6 +7,7 @@ use axum::response::{IntoResponse, Response};
 use plimsoll_core::units::FieldError;
 
 use super::responses;
+use crate::explain::ExplainError;
 use crate::server::Stopped;
 
 #[derive(Debug)]
@@ -40,6 +41,18 @@ impl IntoResponse for ApiError {
 impl From<Stopped> for ApiError {
     fn from(stopped: Stopped) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, stopped.to_string())
+    }
+}
+
+impl From<ExplainError> for ApiError {
+    fn from(error: ExplainError) -> Self {
+        match error {
+            ExplainError::Stopped(stopped) => stopped.into(),
+            ExplainError::Question(error) => error.into(),
+            busy @ ExplainError::Busy => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, busy.to_string())
+            }
+        }
     }
 }
 

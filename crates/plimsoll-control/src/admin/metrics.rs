@@ -17,7 +17,7 @@ use crate::unreported::Subscriptions;
 
 /// All metrics of the control plane.
 #[rustfmt::skip]
-pub const METRICS: [Metric; 31] = [
+pub const METRICS: [Metric; 37] = [
     Metric::new("plimsoll_control_build_info", Info, &["version"],
         "Version of the control plane; always 1"),
     Metric::new("plimsoll_control_fleets", Gauge, &[],
@@ -43,11 +43,22 @@ pub const METRICS: [Metric; 31] = [
         "Load reports received"),
     Metric::new("plimsoll_control_load_reports_ignored_total", Counter, &["reason"],
         "Reports about a cluster that were ignored: `unknown_cluster`, \
-         `implausible_interval`, `implausible_rate`, `node_without_id`, `node_without_locality`"),
+         `implausible_interval`, `implausible_rate`, `node_without_id`, `node_without_locality`, \
+         `unknown_zone`, `too_many_clusters`"),
     Metric::new("plimsoll_control_reporters_joined_total", Counter, &[],
         "Nodes that began to report load"),
     Metric::new("plimsoll_control_reporters_left_total", Counter, &["reason"],
         "Nodes whose demand is no longer counted: `silent`, `disconnected`"),
+    Metric::new("plimsoll_control_nodes_capped_total", Counter, &[],
+        "Times that a node began to count with less than it reports, because that is more than \
+         `demand.max_times_median` times the median of its fleet"),
+    Metric::new("plimsoll_control_duplicate_nodes_total", Counter, &[],
+        "Streams refused because a node with the same id is connected from another address"),
+    Metric::new("plimsoll_control_dominated_zones", Gauge, &["fleet"],
+        "Zones with at least three reporting nodes, one of which has more than half of the demand"),
+    Metric::new("plimsoll_control_limit_exceeded_total", Counter, &["limit"],
+        "Streams and requests that were refused, and reports that were delayed (`queue_bytes`), \
+         because of a limit; `limit` is the name of the setting under `limits`"),
     Metric::new("plimsoll_control_demand_requests_per_second", Gauge,
         &["fleet", "cluster", "locality"],
         "Demand by zone of the proxies, as last reported"),
@@ -86,6 +97,10 @@ pub const METRICS: [Metric; 31] = [
         "Messages in the queue of the writer task"),
     Metric::new("plimsoll_control_writer_queue_capacity", Gauge, &[],
         "Capacity of the queue of the writer task"),
+    Metric::new("plimsoll_control_writer_queue_bytes", Gauge, &[],
+        "Bytes of load reports in the queue of the writer task"),
+    Metric::new("plimsoll_control_writer_queue_bytes_capacity", Gauge, &[],
+        "Value of `limits.queue_bytes`"),
 ];
 
 #[derive(Debug, Default)]
@@ -123,7 +138,13 @@ fn add_counters(values: &mut Values, handle: &Handle) {
         values.add("discovery_acks_total", &name, totals.acks);
         values.add("discovery_nacks_total", &name, totals.nacks);
     }
-    for name in ["load_reports_total", "reporters_joined_total"] {
+    let unlabeled = [
+        "load_reports_total",
+        "reporters_joined_total",
+        "nodes_capped_total",
+        "duplicate_nodes_total",
+    ];
+    for name in unlabeled {
         values.add(name, &[], 0);
     }
     for ((name, label), count) in handle.counters().values() {

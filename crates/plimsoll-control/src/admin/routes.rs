@@ -4,12 +4,13 @@
 //! Responses are built in `report`, error responses in `failure`.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, QueryRejection};
 use axum::extract::{Query, State as Extracted};
-use axum::http::header;
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::stats::TextFormat;
@@ -19,7 +20,7 @@ use serde_json::{Value, json};
 
 use super::failure::{ApiError, body_error};
 use super::{metrics, report, responses};
-use crate::explain::{Question, explain};
+use crate::explain::Question;
 use crate::run::Context;
 use crate::state::State;
 use crate::unreported::{Subscriptions, Unreported};
@@ -38,7 +39,7 @@ pub fn router() -> AdminRouter<Context> {
         error: |status, error| ApiError::new(status, error).into_response(),
     };
     AdminRouter::new(format, "/api/v1")
-        .get("/healthz", "", "`ok` while the process responds", async || "ok\n")
+        .get("/healthz", "", "`ok` if the writer responds within 5 s, else 503", healthy)
         .get("/readyz", "",
             "`ready` when a configuration is active and the writer responds, else 503", ready)
         .get("/metrics", "", "Metrics in OpenMetrics format", metrics_page)
@@ -64,6 +65,19 @@ fn index(paths: &[AdminPath]) -> Response {
     };
     let paths = paths.iter().skip(1).map(written).collect();
     Json(responses::Index { paths }).into_response()
+}
+
+/// How long the writer may take to answer `/healthz`.
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Healthy while the writer task responds. A process whose writer hangs or has ended serves nobody
+/// and is best restarted.
+async fn healthy(Extracted(context): Extracted<Context>) -> Result<&'static str, ApiError> {
+    if context.handle.responds(HEALTH_TIMEOUT).await {
+        return Ok("ok\n");
+    }
+    let reason = format!("the writer does not respond within {HEALTH_TIMEOUT:?}");
+    Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, reason))
 }
 
 /// Ready once the writer task responds and has a configuration. The loss of a relayed server is
@@ -212,10 +226,7 @@ async fn explain_page(
 ) -> ApiResult {
     let Query(query) = query?;
     let question = query.question()?;
-    let explanation = context
-        .handle
-        .inspect(move |state, now| explain(state, &question, now))
-        .await??;
+    let [explanation] = context.explain([question]).await?;
     Ok(Json(json!(explanation)))
 }
 
@@ -248,10 +259,6 @@ async fn what_if(
         demand: body.demand,
         ..before.clone()
     };
-    let inspect = move |state: &_, now| -> Result<_, FieldError> {
-        let [before, after] = [&before, &after].map(|question| explain(state, question, now));
-        Ok((before?, after?))
-    };
-    let (before, after) = context.handle.inspect(inspect).await??;
+    let [before, after] = context.explain([before, after]).await?;
     Ok(Json(json!(report::what_if(&before, &after))))
 }

@@ -9,7 +9,7 @@ use axum::http::{Method, Request, StatusCode};
 use plimsoll_core::model::load_report::{ClusterStats, Node, UpstreamLocalityStats};
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::time::Instant;
-use plimsoll_serve::{AdminOptions, CancellationToken, serve};
+use plimsoll_serve::{AdminOptions, serve};
 use plimsoll_xds::ads::message::{ErrorDetail, NodeMessage};
 use plimsoll_xds::ads::server::{Nack, TypeStatus};
 use plimsoll_xds::ads::{CLUSTER, Variant};
@@ -58,12 +58,7 @@ impl Control {
             xds: "127.0.0.1:18000".parse().unwrap(),
             admin: None,
         };
-        let context = Context {
-            handle: handle.clone(),
-            reloads: Arc::default(),
-            bound,
-            stopping: CancellationToken::new(),
-        };
+        let context = Context::new(handle.clone(), bound);
         Self { handle, context }
     }
 
@@ -470,6 +465,7 @@ async fn every_metric_is_in_the_table() {
     left.await.expect("reporters leave");
     let (control, _open) = with_demand().await;
     control.handle.records().update(0, vec![nacked_status()]);
+    control.handle.counters().limit_exceeded("fleets");
     let (status, text) = control.request(Method::GET, "/metrics", "").await;
     assert_eq!(status, StatusCode::OK);
     assert!(text.ends_with("# EOF\n"));
@@ -487,6 +483,10 @@ async fn every_metric_is_in_the_table() {
     let has = |line: &str| assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
     has(r#"plimsoll_control_nodes{fleet="gateway",locality="r1/a",class="envoy"} 1"#);
     has(r#"plimsoll_control_nodes_nacked{fleet="gateway"} 1"#);
+    has(r#"plimsoll_control_limit_exceeded_total{limit="fleets"} 1"#);
+    has(r#"plimsoll_control_dominated_zones{fleet="gateway"} 0"#);
+    has("plimsoll_control_writer_queue_bytes 0");
+    has("plimsoll_control_writer_queue_bytes_capacity 33554432");
     has(r#"plimsoll_control_discovery_nacks_total{type="Cluster"} 1"#);
     has(r#"plimsoll_control_discovery_streams{variant="delta"} 2"#);
     let orders = r#"fleet="gateway",cluster="orders",locality="r1/a""#;

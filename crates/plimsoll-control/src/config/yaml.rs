@@ -1,8 +1,10 @@
 //! Format of the configuration files; unknown fields are rejected. Values are validated in the
 //! other modules of `config`. Envoy's messages are parsed by plimsoll-xds.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
+use plimsoll_core::model::locality::Locality;
 use plimsoll_core::units::FieldError;
 use plimsoll_xds::yaml::ClusterYaml;
 use plimsoll_xds::yaml::proto_json::{Named, ProtoDuration, Uint};
@@ -10,6 +12,7 @@ use serde::Deserialize;
 
 use super::Relay;
 use super::endpoints::LocalityLbEndpointsYaml;
+use super::limits::LimitsYaml;
 use super::routes::ListenerYaml;
 use super::service::{Delivery, Mode};
 
@@ -31,6 +34,8 @@ pub(super) struct FileYaml {
     pub(super) demand: DemandYaml,
     /// Settings that apply to every fleet.
     pub(super) fleets: FleetsYaml,
+    /// Limits of what proxies can make the control plane keep or compute.
+    pub(super) limits: LimitsYaml,
     /// Another management server whose resources are relayed. Default none.
     pub(super) relay: Option<RelayYaml>,
     /// Files and directories with more services and listeners, relative to this file. Of a
@@ -69,6 +74,9 @@ pub(super) struct DemandYaml {
     /// most a third of the shortest `staleness_threshold` of the services, which is also the
     /// default where that is shorter. Default `20s`.
     pub(super) heartbeat: Option<ProtoDuration>,
+    /// A proxy counts with at most this many times the median rate of its fleet, from three proxies
+    /// with demand on, 2 to 1000000. Default 20.
+    pub(super) max_times_median: Option<Uint<u32>>,
 }
 
 /// Settings that apply to every fleet.
@@ -83,6 +91,22 @@ pub(super) struct FleetsYaml {
     pub(super) leave_after: Option<ProtoDuration>,
     /// Time without updates after which stock Envoys discard their fleet. Default never.
     pub(super) endpoint_stale_after: Option<ProtoDuration>,
+    /// Zones of proxies whose demand counts, beside those with endpoints of a service. Default
+    /// none; with a relay, every zone counts unless this is set.
+    pub(super) zones: Vec<LocalityYaml>,
+}
+
+/// A zone of proxies.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct LocalityYaml {
+    /// Region, as in `node.locality`. Default empty.
+    region: String,
+    /// Zone, as in `node.locality`. Default empty.
+    zone: String,
+    /// Part of the zone, as in `node.locality`. Default empty.
+    sub_zone: String,
 }
 
 /// Another management server whose resources are relayed.
@@ -142,16 +166,19 @@ impl FileYaml {
         let demand = demand.smoothing_time_constant.is_some()
             || demand.missed_intervals.is_some()
             || demand.material_change_bp.is_some()
-            || demand.heartbeat.is_some();
+            || demand.heartbeat.is_some()
+            || demand.max_times_median.is_some();
         let fleets = fleets.local_cluster_names.is_some()
             || fleets.leave_after.is_some()
-            || fleets.endpoint_stale_after.is_some();
+            || fleets.endpoint_stale_after.is_some()
+            || !fleets.zones.is_empty();
         let settings = [
             ("listen", self.listen.is_some()),
             ("admin", self.admin.is_some()),
             ("load_reporting", reporting),
             ("demand", demand),
             ("fleets", fleets),
+            ("limits", self.limits != LimitsYaml::default()),
             ("relay", self.relay.is_some()),
             ("include", !self.include.is_empty()),
         ];
@@ -177,6 +204,27 @@ impl FileYaml {
                 format!("{text:?} is not an address such as {default}"),
             )
         })
+    }
+}
+
+impl FleetsYaml {
+    /// Returns the zones, each with at least one part.
+    pub(super) fn zones(&self) -> Result<BTreeSet<Locality>, FieldError> {
+        let mut zones = BTreeSet::new();
+        for (index, zone) in self.zones.iter().enumerate() {
+            let path = || format!("fleets.zones[{index}]");
+            let locality = Locality::new(&zone.region, &zone.zone, &zone.sub_zone);
+            if locality.is_unset() {
+                return Err(FieldError::new(
+                    path(),
+                    "has neither region, zone nor sub_zone",
+                ));
+            }
+            if !zones.insert(locality) {
+                return Err(FieldError::new(path(), "is already listed"));
+            }
+        }
+        Ok(zones)
     }
 }
 

@@ -36,6 +36,18 @@ pub struct ProxyInput<'a> {
 }
 
 impl ProxyInput<'_> {
+    /// Returns the input without borrowed parts.
+    pub fn into_owned(self) -> ProxyInput<'static> {
+        ProxyInput {
+            config: self.config,
+            locality: self.locality,
+            upstream: Cow::Owned(self.upstream.into_owned()),
+            fleet: Cow::Owned(self.fleet.into_owned()),
+            fractions: self.fractions,
+            observed_traffic: self.observed_traffic,
+        }
+    }
+
     /// Runs the balancer on this input, received at the origin of time, and returns its snapshot.
     /// `hosts` and `demand` replace the actual values unless they are empty. A zone is given by
     /// name or, if the name is ambiguous, as `region/zone/sub_zone`.
@@ -81,19 +93,22 @@ fn resized(
     for entry in first.filter(|entry| entry.priority == 0) {
         entries.push(parts(entry));
     }
+    let mut known = KnownLocalities::new(entries.iter().map(|entry| &entry.locality));
+    let mut indexes: BTreeMap<Locality, usize> = BTreeMap::new();
+    for (index, entry) in entries.iter().enumerate() {
+        indexes.entry(entry.locality.clone()).or_insert(index);
+    }
     for (zone, &hosts) in hosts {
         let field = format!("hosts.{zone}");
-        let locality = find_or_create(&field, zone, entries.iter().map(|entry| &entry.locality))?;
-        let index = entries
-            .iter()
-            .position(|entry| entry.locality == locality)
-            .unwrap_or_else(|| {
-                entries.push(LocalityParts {
-                    locality,
-                    ..Default::default()
-                });
-                entries.len() - 1
+        let locality = known.find_or_create(&field, zone)?;
+        let index = *indexes.entry(locality).or_insert_with_key(|locality| {
+            known.insert(locality);
+            entries.push(LocalityParts {
+                locality: locality.clone(),
+                ..Default::default()
             });
+            entries.len() - 1
+        });
         resize(&mut entries[index], hosts);
     }
     assign_addresses(&mut entries);
@@ -174,10 +189,11 @@ fn requested_demand(
         .iter()
         .map(|entry| (entry.locality.clone(), 0))
         .collect();
+    let index = KnownLocalities::new(known.iter().map(|entry| &entry.locality));
     let mut requested = BTreeSet::new();
     for (zone, share) in demand.keys().zip(shares) {
         let field = format!("demand.{zone}");
-        let locality = find_or_create(&field, zone, known.iter().map(|entry| &entry.locality))?;
+        let locality = index.find_or_create(&field, zone)?;
         if !requested.insert(locality.clone()) {
             return Err(FieldError::new(field, "is the same zone as another entry"));
         }
@@ -186,48 +202,64 @@ fn requested_demand(
     Ok(fractions.into_iter().collect())
 }
 
-/// Finds a locality by `region/zone/sub_zone`, or by its zone if only one locality has it.
-pub(super) fn find_locality<'a>(
-    field: &str,
-    name: &str,
-    known: impl Iterator<Item = &'a Locality> + Clone,
-) -> Result<Option<Locality>, FieldError> {
-    if let Some(exact) = known.clone().find(|locality| locality.to_string() == name) {
-        return Ok(Some(exact.clone()));
-    }
-    let mut matching = known.filter(|locality| locality.zone() == name);
-    match (matching.next(), matching.next()) {
-        (Some(one), Some(other)) => Err(FieldError::new(
-            field,
-            format!("is ambiguous: {one} or {other}"),
-        )),
-        (one, _) => Ok(one.cloned()),
-    }
+/// Localities by the names that a question may use for them.
+#[derive(Debug, Default)]
+pub(super) struct KnownLocalities {
+    by_name: BTreeMap<String, Locality>,
+    by_zone: BTreeMap<String, BTreeSet<Locality>>,
+    regions: BTreeSet<String>,
 }
 
-/// Finds a locality or creates one from `zone`, `region/zone` or `region/zone/sub_zone`. A new zone
-/// without a region gets the region of the known localities if all have the same.
-fn find_or_create<'a>(
-    field: &str,
-    name: &str,
-    known: impl Iterator<Item = &'a Locality> + Clone,
-) -> Result<Locality, FieldError> {
-    if let Some(found) = find_locality(field, name, known.clone())? {
-        return Ok(found);
+impl KnownLocalities {
+    pub(super) fn new<'a>(localities: impl Iterator<Item = &'a Locality>) -> Self {
+        let mut known = Self::default();
+        localities.for_each(|locality| known.insert(locality));
+        known
     }
-    let parts: Vec<&str> = name.split('/').collect();
-    if parts.iter().any(|part| part.is_empty()) {
-        return Err(FieldError::new(field, "has an empty part"));
+
+    fn insert(&mut self, locality: &Locality) {
+        self.by_name.insert(locality.to_string(), locality.clone());
+        self.by_zone
+            .entry(locality.zone().to_owned())
+            .or_default()
+            .insert(locality.clone());
+        self.regions.insert(locality.region().to_owned());
     }
-    match *parts.as_slice() {
-        [zone] => {
-            let mut regions = known.map(Locality::region);
-            let region = regions.next().unwrap_or_default();
-            let common = regions.all(|other| other == region);
-            Ok(Locality::new(if common { region } else { "" }, zone, ""))
+
+    /// Finds a locality by `region/zone/sub_zone`, or by its zone if only one locality has it.
+    pub(super) fn find(&self, field: &str, name: &str) -> Result<Option<Locality>, FieldError> {
+        if let Some(exact) = self.by_name.get(name) {
+            return Ok(Some(exact.clone()));
         }
-        [region, zone] => Ok(Locality::new(region, zone, "")),
-        [region, zone, sub_zone] => Ok(Locality::new(region, zone, sub_zone)),
-        _ => Err(FieldError::new(field, "is not region/zone/sub_zone")),
+        let mut matching = self.by_zone.get(name).into_iter().flatten();
+        match (matching.next(), matching.next()) {
+            (Some(one), Some(other)) => Err(FieldError::new(
+                field,
+                format!("is ambiguous: {one} or {other}"),
+            )),
+            (one, _) => Ok(one.cloned()),
+        }
+    }
+
+    /// Finds a locality or creates one from `zone`, `region/zone` or `region/zone/sub_zone`. A new
+    /// zone without a region gets the region of the known localities if all have the same.
+    fn find_or_create(&self, field: &str, name: &str) -> Result<Locality, FieldError> {
+        if let Some(found) = self.find(field, name)? {
+            return Ok(found);
+        }
+        let parts: Vec<&str> = name.split('/').collect();
+        if parts.iter().any(|part| part.is_empty()) {
+            return Err(FieldError::new(field, "has an empty part"));
+        }
+        match *parts.as_slice() {
+            [zone] => {
+                let common = self.regions.first().filter(|_| self.regions.len() == 1);
+                let region = common.map_or("", String::as_str);
+                Ok(Locality::new(region, zone, ""))
+            }
+            [region, zone] => Ok(Locality::new(region, zone, "")),
+            [region, zone, sub_zone] => Ok(Locality::new(region, zone, sub_zone)),
+            _ => Err(FieldError::new(field, "is not region/zone/sub_zone")),
+        }
     }
 }

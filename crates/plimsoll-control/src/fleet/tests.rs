@@ -24,35 +24,56 @@ fn node(id: &str, zone: &str) -> NodeInfo {
 }
 
 fn zones(fleets: &Fleets) -> Vec<(String, usize)> {
-    let assignment = fleets.assignment("gateway");
+    let assignment = fleets.representatives("gateway");
     let zone = |entry: &plimsoll_core::model::assignment::LocalityLbEndpoints| {
         (entry.locality.zone().to_owned(), entry.lb_endpoints.len())
     };
     assignment.endpoints().iter().map(zone).collect()
 }
 
+/// Opens a stream; returns whether the fleet changed.
+fn open(fleets: &mut Fleets, info: &NodeInfo, kind: StreamKind, now: Instant) -> bool {
+    fleets.open(info, kind, None, now).unwrap().changed
+}
+
+fn fleet_node(fleet: &str, id: &str, zone: &str) -> NodeInfo {
+    let mut info = node(id, zone);
+    info.node.cluster = fleet.into();
+    info
+}
+
+fn limited(nodes: usize, fleets: usize, zones_per_fleet: usize) -> Fleets {
+    let mut all = Fleets::default();
+    all.set_limits(FleetLimits {
+        nodes,
+        fleets,
+        zones_per_fleet,
+    });
+    all
+}
+
 #[test]
 fn nodes_join_with_their_first_stream() {
     let mut fleets = Fleets::default();
-    assert!(fleets.open(&node("1", "a"), StreamKind::Ads, at(0)));
-    assert!(fleets.open(&node("2", "a"), StreamKind::Lrs, at(0)));
-    assert!(fleets.open(&node("3", "b"), StreamKind::Ads, at(0)));
+    assert!(open(&mut fleets, &node("1", "a"), StreamKind::Ads, at(0)));
+    assert!(open(&mut fleets, &node("2", "a"), StreamKind::Lrs, at(0)));
+    assert!(open(&mut fleets, &node("3", "b"), StreamKind::Ads, at(0)));
     assert!(
-        !fleets.open(&node("3", "b"), StreamKind::Lrs, at(1)),
+        !open(&mut fleets, &node("3", "b"), StreamKind::Lrs, at(1)),
         "known"
     );
     assert_eq!(zones(&fleets), [("a".to_owned(), 2), ("b".to_owned(), 1)]);
-    let counted = HostSetCounts::of_assignment(&fleets.assignment("gateway"), 0, None);
+    let counted = HostSetCounts::of_assignment(&fleets.representatives("gateway"), 0, None);
     assert_eq!(fleets.counts("gateway"), counted);
-    assert!(fleets.assignment("other").endpoints().is_empty());
+    assert!(fleets.representatives("other").endpoints().is_empty());
     assert_eq!(fleets.counts("other"), HostSetCounts::default());
 }
 
 #[test]
 fn a_reconnect_does_not_change_membership() {
     let mut fleets = Fleets::default();
-    fleets.open(&node("1", "a"), StreamKind::Ads, at(0));
-    fleets.open(&node("1", "a"), StreamKind::Lrs, at(0));
+    open(&mut fleets, &node("1", "a"), StreamKind::Ads, at(0));
+    open(&mut fleets, &node("1", "a"), StreamKind::Lrs, at(0));
     assert!(
         fleets.close("gateway", "1", StreamKind::Lrs, at(5)),
         "the last of its kind"
@@ -65,15 +86,15 @@ fn a_reconnect_does_not_change_membership() {
     fleets.close("gateway", "1", StreamKind::Ads, at(6));
     assert_eq!(fleets.deadline(LEAVE_AFTER), Some(at(36)));
     assert!(fleets.expire(LEAVE_AFTER, at(35)).is_empty());
-    assert!(!fleets.open(&node("1", "a"), StreamKind::Ads, at(35)));
+    assert!(!open(&mut fleets, &node("1", "a"), StreamKind::Ads, at(35)));
     assert_eq!(fleets.deadline(LEAVE_AFTER), None);
 }
 
 #[test]
 fn disconnected_nodes_leave() {
     let mut fleets = Fleets::default();
-    fleets.open(&node("1", "a"), StreamKind::Ads, at(0));
-    fleets.open(&node("2", "a"), StreamKind::Ads, at(0));
+    open(&mut fleets, &node("1", "a"), StreamKind::Ads, at(0));
+    open(&mut fleets, &node("2", "a"), StreamKind::Ads, at(0));
     fleets.close("gateway", "1", StreamKind::Ads, at(1));
     assert_eq!(fleets.expire(LEAVE_AFTER, at(31)), ["gateway".into()]);
     assert_eq!(zones(&fleets), [("a".to_owned(), 1)]);
@@ -86,8 +107,8 @@ fn disconnected_nodes_leave() {
 #[test]
 fn a_node_that_moves_changes_the_fleet() {
     let mut fleets = Fleets::default();
-    fleets.open(&node("1", "a"), StreamKind::Ads, at(0));
-    assert!(fleets.open(&node("1", "b"), StreamKind::Ads, at(1)));
+    open(&mut fleets, &node("1", "a"), StreamKind::Ads, at(0));
+    assert!(open(&mut fleets, &node("1", "b"), StreamKind::Ads, at(1)));
     assert_eq!(zones(&fleets), [("b".to_owned(), 1)]);
 }
 
@@ -95,14 +116,24 @@ fn a_node_that_moves_changes_the_fleet() {
 fn addresses_are_derived_from_ids_and_distinct() {
     let mut first = Fleets::default();
     let mut second = Fleets::default();
-    for id in 0..500 {
-        first.open(&node(&id.to_string(), "a"), StreamKind::Ads, at(0));
-        second.open(&node(&(499 - id).to_string(), "a"), StreamKind::Ads, at(0));
+    for id in 0..200 {
+        open(
+            &mut first,
+            &node(&id.to_string(), "a"),
+            StreamKind::Ads,
+            at(0),
+        );
+        open(
+            &mut second,
+            &node(&(199 - id).to_string(), "a"),
+            StreamKind::Ads,
+            at(0),
+        );
     }
-    let assignment = first.assignment("gateway");
-    assert_eq!(assignment, second.assignment("gateway"));
+    let assignment = first.representatives("gateway");
+    assert_eq!(assignment, second.representatives("gateway"));
     let endpoints = &assignment.endpoints()[0].lb_endpoints;
-    assert_eq!(endpoints.len(), 500);
+    assert_eq!(endpoints.len(), 200);
     assert!(endpoints.iter().all(|endpoint| match endpoint.address {
         SocketAddr::V4(address) => address.ip().octets()[0] >= 240,
         SocketAddr::V6(_) => false,
@@ -118,7 +149,12 @@ fn large_fleets_are_sampled() {
             600..899 => "b",
             _ => "c",
         };
-        fleets.open(&node(&id.to_string(), zone), StreamKind::Ads, at(0));
+        open(
+            &mut fleets,
+            &node(&id.to_string(), zone),
+            StreamKind::Ads,
+            at(0),
+        );
     }
     let few = fleets.representatives("gateway");
     let sizes: Vec<_> = few
@@ -129,4 +165,140 @@ fn large_fleets_are_sampled() {
     assert_eq!(sizes, [133, 66, 1], "in proportion, and no zone without");
     assert!(fleets.has_locality("gateway", &Locality::zone_only("c")));
     assert!(!fleets.has_locality("gateway", &Locality::zone_only("d")));
+}
+
+#[test]
+fn nodes_beyond_the_limit_are_refused_until_one_leaves() {
+    let mut fleets = limited(2, 10, 10);
+    let now = at(0);
+    open(&mut fleets, &node("1", "a"), StreamKind::Ads, now);
+    open(&mut fleets, &node("2", "a"), StreamKind::Ads, now);
+    open(&mut fleets, &node("2", "a"), StreamKind::Lrs, now);
+    let third = fleet_node("batch", "3", "a");
+    let refused = fleets.open(&third, StreamKind::Ads, None, now);
+    assert_eq!(refused, Err(OpenRefusal::Nodes(2)));
+    assert_eq!(fleets.node_count("batch"), 0);
+    // A node without a stream makes room before its time.
+    fleets.close("gateway", "1", StreamKind::Ads, at(1));
+    let opened = fleets.open(&third, StreamKind::Ads, None, at(2)).unwrap();
+    assert_eq!(opened.left, ["gateway".into()]);
+    assert_eq!(
+        (fleets.node_count("gateway"), fleets.node_count("batch")),
+        (1, 1)
+    );
+    assert_eq!(fleets.deadline(LEAVE_AFTER), None);
+    assert_eq!(
+        fleets.open(&node("1", "a"), StreamKind::Ads, None, at(3)),
+        Err(OpenRefusal::Nodes(2))
+    );
+    // Expiry makes room as well.
+    fleets.close("batch", "3", StreamKind::Ads, at(3));
+    assert_eq!(fleets.expire(LEAVE_AFTER, at(33)), ["batch".into()]);
+    let opened = fleets
+        .open(&node("1", "a"), StreamKind::Ads, None, at(33))
+        .unwrap();
+    assert_eq!(opened.left, [""; 0].map(Arc::from));
+}
+
+#[test]
+fn fleets_beyond_the_limit_are_refused() {
+    let mut fleets = limited(10, 2, 10);
+    for name in ["one", "two"] {
+        open(
+            &mut fleets,
+            &fleet_node(name, "1", "a"),
+            StreamKind::Ads,
+            at(0),
+        );
+    }
+    let refused = fleets.open(&fleet_node("three", "1", "a"), StreamKind::Ads, None, at(0));
+    assert_eq!(refused, Err(OpenRefusal::Fleets(2)));
+    let known = fleets.open(&fleet_node("two", "2", "a"), StreamKind::Ads, None, at(0));
+    assert!(known.is_ok(), "a fleet that is known may grow");
+    fleets.close("one", "1", StreamKind::Ads, at(1));
+    let opened = fleets.open(&fleet_node("three", "1", "a"), StreamKind::Ads, None, at(1));
+    assert_eq!(opened.unwrap().left, ["one".into()]);
+}
+
+#[test]
+fn zones_without_endpoints_are_limited_and_not_counted() {
+    let mut fleets = limited(10, 10, 2);
+    fleets.set_zones(Some(["a", "b"].map(Locality::zone_only).into()));
+    for (id, zone) in [("1", "x"), ("2", "y"), ("3", "a")] {
+        let opened = fleets
+            .open(&node(id, zone), StreamKind::Ads, None, at(0))
+            .unwrap();
+        assert_eq!(opened.new_zone, zone == "a", "{zone}");
+    }
+    let refused = fleets.open(&node("4", "z"), StreamKind::Ads, None, at(0));
+    assert_eq!(refused, Err(OpenRefusal::Zones(2)));
+    let moved = fleets.open(&node("3", "z"), StreamKind::Ads, None, at(0));
+    assert_eq!(
+        moved,
+        Err(OpenRefusal::Zones(2)),
+        "a known node is not exempt"
+    );
+    open(&mut fleets, &node("5", "x"), StreamKind::Ads, at(0));
+    open(&mut fleets, &node("6", "b"), StreamKind::Ads, at(0));
+    assert_eq!(zones(&fleets), [("a".to_owned(), 1), ("b".to_owned(), 1)]);
+    assert_eq!(
+        (
+            fleets.node_count("gateway"),
+            fleets.counted_nodes("gateway")
+        ),
+        (5, 2)
+    );
+    let counted = HostSetCounts::of_assignment(&fleets.representatives("gateway"), 0, None);
+    assert_eq!(fleets.counts("gateway"), counted);
+    // Once a zone is configured, its nodes count.
+    fleets.set_zones(Some(["x"].map(Locality::zone_only).into()));
+    assert_eq!(zones(&fleets), [("x".to_owned(), 2)]);
+    fleets.set_zones(None);
+    assert_eq!(fleets.counted_nodes("gateway"), 5);
+    assert!(fleets.counts_zone(&Locality::zone_only("z")));
+}
+
+#[test]
+fn without_configured_zones_all_count_and_are_limited() {
+    let mut fleets = limited(10, 10, 2);
+    for (id, zone) in [("1", "x"), ("2", "y")] {
+        open(&mut fleets, &node(id, zone), StreamKind::Ads, at(0));
+    }
+    let refused = fleets.open(&node("3", "z"), StreamKind::Ads, None, at(0));
+    assert_eq!(refused, Err(OpenRefusal::Zones(2)));
+    // A zone is free again when its last node has left.
+    fleets.close("gateway", "1", StreamKind::Ads, at(0));
+    fleets.expire(LEAVE_AFTER, at(30));
+    assert!(!fleets.has_locality("gateway", &Locality::zone_only("x")));
+    assert!(open(&mut fleets, &node("3", "z"), StreamKind::Ads, at(30)));
+}
+
+#[test]
+fn an_id_belongs_to_the_address_of_its_open_stream() {
+    let mut fleets = Fleets::default();
+    let [first, second] = [1, 2].map(|last| Some(IpAddr::from([10, 0, 0, last])));
+    let info = node("1", "a");
+    fleets.open(&info, StreamKind::Lrs, first, at(0)).unwrap();
+    let refused = fleets
+        .open(&info, StreamKind::Lrs, second, at(1))
+        .unwrap_err();
+    assert_eq!(
+        refused,
+        OpenRefusal::DuplicateId {
+            first: first.unwrap(),
+            second: second.unwrap(),
+        }
+    );
+    // The other kind of stream, the same address, and an unknown address are accepted.
+    fleets.open(&info, StreamKind::Ads, second, at(1)).unwrap();
+    fleets.open(&info, StreamKind::Lrs, first, at(1)).unwrap();
+    fleets.open(&info, StreamKind::Lrs, None, at(1)).unwrap();
+    for _ in 0..3 {
+        fleets.close("gateway", "1", StreamKind::Lrs, at(2));
+    }
+    // The node has moved to another address.
+    fleets.open(&info, StreamKind::Lrs, second, at(3)).unwrap();
+    assert!(fleets.open(&info, StreamKind::Lrs, first, at(3)).is_err());
+    let other = fleet_node("other", "1", "a");
+    fleets.open(&other, StreamKind::Lrs, first, at(3)).unwrap();
 }

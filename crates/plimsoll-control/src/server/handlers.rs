@@ -12,13 +12,16 @@ use plimsoll_xds::ads::message::NodeMessage;
 use plimsoll_xds::ads::server::{ServerStream, StreamEvent};
 use plimsoll_xds::driver::{
     AdsHandler, AdsObserver, AdsOpening, AdsSession, Clock, LrsHandler, LrsReporter, LrsSession,
+    Refusal,
 };
 use plimsoll_xds::node::NodeInfo;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 use tonic::Status;
 
 use super::record::StreamRecord;
+use super::report_size::report_size;
 use super::{Handle, Message, OpenedStream, Stopped, StreamGuard};
+use crate::fleet::OpenRefusal;
 use crate::log_lines;
 use crate::relay::{ResourceSubscriptions, Session};
 
@@ -77,10 +80,12 @@ impl AdsHandler for Discovery {
         let open = Message::OpenAds {
             node: Arc::clone(&info),
             returning: opening.returning,
+            peer: opening.peer.map(|peer| peer.ip().to_canonical()),
             reply,
         };
         self.handle.send(open).await.map_err(stopped)?;
         let opened = response.await.map_err(|_| stopped(Stopped))?;
+        let opened = opened.map_err(OpenRefusal::status)?;
         let (views, subscriptions, guard) = match opened {
             OpenedStream::View(views, guard) => (views, None, Some(guard)),
             OpenedStream::Relay(overlays, relay, guard) => {
@@ -123,19 +128,27 @@ impl AdsHandler for Discovery {
         };
         Ok(AdsSession { views, observer })
     }
+
+    fn refused(&self, refusal: &Refusal<'_>) {
+        self.handle.request_refused(refusal);
+    }
 }
 
 impl AdsObserver for Observer {
     fn handle_event(&mut self, event: StreamEvent, stream: &ServerStream) {
         if let StreamEvent::Nacked { type_url, nack } = &event {
-            log_line!(log_lines::UPDATE_REJECTED, node = %self.node.node.id,
-                fleet = %self.node.node.cluster,
-                type_url = %type_url,
-                version = %nack.version,
-                reason = %nack.detail.message);
+            let now = Clock::system().now();
+            if let Some(suppressed) = self.handle.throttle.admit("nack", now) {
+                log_line!(log_lines::UPDATE_REJECTED, node = %self.node.node.id,
+                    fleet = %self.node.node.cluster,
+                    type_url = %type_url,
+                    version = %nack.version,
+                    reason = %nack.detail.message,
+                    suppressed);
+            }
             let node = &self.node.node.id;
             let (_, what) = type_url.rsplit_once('.').unwrap_or(("", type_url));
-            let (why, now) = (&nack.detail.message, Clock::system().now());
+            let why = &nack.detail.message;
             self.handle.recent.nacked(node, what, why, now);
         }
         if let Some(subscriptions) = &self.subscriptions {
@@ -175,16 +188,18 @@ impl LrsHandler for LoadReporting {
     async fn open(
         &self,
         node: &NodeInfo,
-        _peer: Option<SocketAddr>,
+        peer: Option<SocketAddr>,
     ) -> Result<LrsSession<Reporter>, Status> {
         let (reply, response) = oneshot::channel();
         let node = Arc::new(node.clone());
         let open = Message::OpenLrs {
             node: Arc::clone(&node),
+            peer: peer.map(|peer| peer.ip().to_canonical()),
             reply,
         };
         self.handle.send(open).await.map_err(stopped)?;
-        let (instructions, guard) = response.await.map_err(|_| stopped(Stopped))?;
+        let opened = response.await.map_err(|_| stopped(Stopped))?;
+        let (instructions, guard) = opened.map_err(OpenRefusal::status)?;
         let reporter = Reporter {
             handle: self.handle.clone(),
             node,
@@ -195,6 +210,10 @@ impl LrsHandler for LoadReporting {
             reporter,
         })
     }
+
+    fn refused(&self, refusal: &Refusal<'_>) {
+        self.handle.request_refused(refusal);
+    }
 }
 
 impl LrsReporter for Reporter {
@@ -204,8 +223,50 @@ impl LrsReporter for Reporter {
             return;
         }
         let node = Arc::clone(&self.node);
+        let Some(bytes) = self.handle.reserve(report_size(&stats)).await else {
+            return;
+        };
+        let report = Message::Report {
+            node,
+            stats,
+            _bytes: bytes,
+        };
         // If the writer has exited, this stream is about to end: ignore the error.
-        let _ = self.handle.send(Message::Report { node, stats }).await;
+        let _ = self.handle.send(report).await;
+    }
+}
+
+impl Handle {
+    /// Waits until the queue has room for a load report of this size, which slows down its stream.
+    pub(super) async fn reserve(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        // A report that is larger than the queue waits until the queue is empty.
+        let bytes = bytes.clamp(1, self.queue_bytes_capacity);
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let queue = Arc::clone(&self.queue_bytes);
+        match Arc::clone(&queue).try_acquire_many_owned(bytes) {
+            Ok(permit) => Some(permit),
+            Err(_) => {
+                self.counters.limit_exceeded("queue_bytes");
+                if let Some(suppressed) = self.throttle.admit("queue_bytes", Clock::system().now())
+                {
+                    let queued_bytes = self.queued_bytes();
+                    log_line!(log_lines::QUEUE_FULL, queued_bytes, suppressed);
+                }
+                queue.acquire_many_owned(bytes).await.ok()
+            }
+        }
+    }
+
+    /// Counts and logs a request beyond a limit.
+    fn request_refused(&self, refusal: &Refusal<'_>) {
+        let limit = refusal.limit.name();
+        self.counters.limit_exceeded(limit);
+        let now = Clock::system().now();
+        if let Some(suppressed) = self.throttle.admit(limit, now) {
+            let (peer, reason) = (refusal.peer, refusal.reason);
+            log_line!(log_lines::REQUEST_REFUSED, ?peer, reason, limit, suppressed);
+            self.recent.refused(refusal.peer, reason, now);
+        }
     }
 }
 

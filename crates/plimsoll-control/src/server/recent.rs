@@ -2,6 +2,7 @@
 //! state, discovery streams add NACKs. Logs and counters do not use these events.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use plimsoll_core::planner::PlannerEvent;
@@ -10,6 +11,8 @@ use plimsoll_core::time::Instant;
 
 use crate::state::ControlEvent;
 
+/// Bytes of an event's text to keep: names and reasons come from the network.
+const MAX_TEXT: usize = 1024;
 /// Number of events to keep; the oldest are dropped.
 const CAPACITY: usize = 100;
 
@@ -75,6 +78,14 @@ impl RecentEvents {
                 let text = format!("fleet {fleet} has {nodes} proxies");
                 (EventSeverity::Info, text, Some(Arc::clone(fleet)))
             }
+            ControlEvent::StreamRefused {
+                fleet,
+                node,
+                refusal,
+            } => {
+                let text = format!("stream of {node} of fleet {fleet} refused: {refusal}");
+                (EventSeverity::Warning, text, None)
+            }
             ControlEvent::Planner(event) => {
                 let (severity, text) = describe(event);
                 (severity, text, None)
@@ -93,7 +104,19 @@ impl RecentEvents {
         self.push(Entry { event, fleet: None });
     }
 
-    fn push(&self, entry: Entry) {
+    /// Adds a request beyond a limit.
+    pub(crate) fn refused(&self, peer: Option<SocketAddr>, why: &str, at: Instant) {
+        let peer = peer.map_or_else(|| "a peer".to_owned(), |peer| peer.to_string());
+        let event = RecentEvent {
+            at,
+            severity: EventSeverity::Warning,
+            text: format!("request of {peer} refused: {why}"),
+        };
+        self.push(Entry { event, fleet: None });
+    }
+
+    fn push(&self, mut entry: Entry) {
+        cut(&mut entry.event.text, MAX_TEXT);
         let mut all = self.lock();
         let same = |last: &Entry| last.fleet.is_some() && last.fleet == entry.fleet;
         if all.back().is_some_and(same) {
@@ -107,6 +130,16 @@ impl RecentEvents {
     fn lock(&self) -> MutexGuard<'_, VecDeque<Entry>> {
         // Every critical section leaves the data consistent, so poisoning can be ignored.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Cuts a text to at most `bytes`, at a character boundary, and marks the cut.
+fn cut(text: &mut String, bytes: usize) {
+    if text.len() > bytes {
+        let end = (0..=bytes).rev().find(|&end| text.is_char_boundary(end));
+        text.truncate(end.unwrap_or_default());
+        text.push('…');
+        text.shrink_to_fit();
     }
 }
 
@@ -133,6 +166,19 @@ fn describe(event: &PlannerEvent) -> (EventSeverity, String) {
             let text = format!("{node} moved from {from} to {to}");
             (EventSeverity::Info, text)
         }
+        PlannerEvent::NodeCapped {
+            node,
+            locality,
+            reported_per_second,
+            counted_per_second,
+            ..
+        } => {
+            let text = format!(
+                "{node} in {locality} reports {reported_per_second:.0} requests/s, many times the \
+                 median of its fleet; {counted_per_second:.0} count"
+            );
+            (EventSeverity::Warning, text)
+        }
         PlannerEvent::ReportIgnored {
             node,
             upstream_cluster,
@@ -144,6 +190,8 @@ fn describe(event: &PlannerEvent) -> (EventSeverity, String) {
                 IgnoreReason::ImplausibleRate => "its rate is implausibly high",
                 IgnoreReason::NodeWithoutId => "the node has no id",
                 IgnoreReason::NodeWithoutLocality => "the node has no locality",
+                IgnoreReason::UnknownZone => "no service has endpoints in its zone",
+                IgnoreReason::TooManyClusters => "its fleet reports too many clusters",
             };
             let text =
                 format!("load report of {node:?} about {upstream_cluster} is ignored: {why}");
@@ -157,6 +205,7 @@ mod tests {
     use plimsoll_core::model::locality::Locality;
 
     use super::*;
+    use crate::fleet::OpenRefusal;
 
     fn texts(recent: &RecentEvents) -> Vec<String> {
         recent.all().into_iter().map(|each| each.text).collect()
@@ -179,6 +228,48 @@ mod tests {
         let lines = [
             "fleet batch has 1 proxies",
             "fleet gateway has 1000 proxies",
+        ];
+        assert_eq!(texts(&recent), lines);
+    }
+
+    #[test]
+    fn texts_are_cut() {
+        let recent = RecentEvents::default();
+        recent.nacked("n", "orders", &"é".repeat(5000), Instant::ORIGIN);
+        recent.refused(None, "why", Instant::ORIGIN);
+        let peer = Some(([10, 0, 0, 1], 80).into());
+        recent.refused(peer, "why", Instant::ORIGIN);
+        let all = texts(&recent);
+        assert_eq!(all[0], "request of 10.0.0.1:80 refused: why");
+        assert_eq!(all[1], "request of a peer refused: why");
+        assert!(all[2].len() <= MAX_TEXT + '…'.len_utf8() && all[2].ends_with("éé…"));
+        let whole = "x".repeat(MAX_TEXT);
+        let mut same = whole.clone();
+        cut(&mut same, MAX_TEXT);
+        assert_eq!(same, whole);
+    }
+
+    #[test]
+    fn refused_streams_and_capped_nodes_are_listed() {
+        let recent = RecentEvents::default();
+        let refused = ControlEvent::StreamRefused {
+            fleet: "edge".into(),
+            node: "1".into(),
+            refusal: OpenRefusal::Fleets(3),
+        };
+        recent.event(&refused, Instant::ORIGIN);
+        let capped = ControlEvent::Planner(PlannerEvent::NodeCapped {
+            fleet: "edge".into(),
+            node: "1".into(),
+            locality: Locality::zone_only("a"),
+            reported_per_second: 5000.0,
+            counted_per_second: 200.0,
+        });
+        recent.event(&capped, Instant::ORIGIN);
+        let lines = [
+            "1 in a reports 5000 requests/s, many times the median of its fleet; 200 count",
+            "stream of 1 of fleet edge refused: node.cluster: 3 fleets are connected \
+             (limits.fleets)",
         ];
         assert_eq!(texts(&recent), lines);
     }

@@ -94,10 +94,23 @@ fn streams_of_one_class_and_zone_share_a_view() {
         let first = discover(&handle, &node(NodeClass::Envoy, "1", "a")).await;
         let second = discover(&handle, &node(NodeClass::Envoy, "2", "a")).await;
         let elsewhere = discover(&handle, &node(NodeClass::Envoy, "3", "b")).await;
+        let grpc = discover(&handle, &node(NodeClass::Grpc, "4", "a")).await;
+        let grpc_elsewhere = discover(&handle, &node(NodeClass::Grpc, "5", "b")).await;
         let view_of = |session: &AdsSession<Observer>| Arc::clone(&session.views.borrow());
-        wait_until(&handle, |state| members(state) == 3).await;
+        wait_until(&handle, |state| members(state) == 5).await;
         assert!(Arc::ptr_eq(&view_of(&first), &view_of(&second)));
-        assert!(!Arc::ptr_eq(&view_of(&first), &view_of(&elsewhere)));
+        let same_content = |one: &AdsSession<Observer>, other: &AdsSession<Observer>| {
+            view_of(one).has_same_content(&view_of(other))
+        };
+        assert!(
+            same_content(&first, &elsewhere),
+            "fleet weights are the same everywhere"
+        );
+        assert!(!same_content(&first, &grpc));
+        assert!(
+            !same_content(&grpc, &grpc_elsewhere),
+            "locality weights are not"
+        );
     });
 }
 
@@ -143,6 +156,7 @@ fn a_stream_canceled_while_opening_leaves_no_state() {
         let open = Message::OpenAds {
             node: Arc::new(a.clone()),
             returning: false,
+            peer: None,
             reply,
         };
         handle.send(open).await.unwrap();
@@ -150,7 +164,9 @@ fn a_stream_canceled_while_opening_leaves_no_state() {
         // The reply has been sent, but the caller has not received it.
         let (reply, response) = oneshot::channel();
         let node = Arc::new(b.clone());
-        handle.send(Message::OpenLrs { node, reply }).await.unwrap();
+        let peer = None;
+        let open = Message::OpenLrs { node, peer, reply };
+        handle.send(open).await.unwrap();
         wait_until(&handle, |state| members(state) == 2).await;
         drop(response);
         wait_until(&handle, |state| {
@@ -238,5 +254,109 @@ fn without_a_writer_streams_are_unavailable() {
         assert_eq!(rejected.unwrap_err().code(), tonic::Code::Unavailable);
         assert_eq!(handle.inspect(|_, _| ()).await, Err(Stopped));
         assert_eq!(handle.apply(config("")).await, Err(Stopped));
+    });
+}
+
+#[test]
+fn a_second_peer_with_the_same_id_is_refused_with_the_reason() {
+    with_writer(|handle| async move {
+        let [a, ..] = fleet(NodeClass::Envoy);
+        let reporting = LoadReporting::new(handle.clone());
+        let [first, second] = ["10.0.0.1:1000", "10.0.0.2:1000"].map(|peer| peer.parse().ok());
+        let session = reporting.open(&a, first).await.unwrap();
+        let refused = reporting.open(&a, second).await.unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::AlreadyExists);
+        assert!(refused.message().starts_with("node.id: "), "{refused}");
+        // From the same address, another port: a reconnect.
+        let again = "10.0.0.1:2000".parse().ok();
+        let again = reporting.open(&a, again).await.unwrap();
+        drop((session, again));
+        wait_until(&handle, |state| {
+            let mut members = state.fleets().members("gateway");
+            members.all(|member| member.lrs_streams == 0)
+        })
+        .await;
+        let session = reporting.open(&a, second).await.unwrap();
+        let mut discovery = opening(&a);
+        discovery.peer = first;
+        let discovery = Discovery::new(handle.clone())
+            .open(discovery)
+            .await
+            .unwrap();
+        let mut other = opening(&a);
+        other.peer = second;
+        let refused = Discovery::new(handle.clone())
+            .open(other)
+            .await
+            .unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::AlreadyExists);
+        drop((session, discovery));
+        let values = handle.counters().values();
+        assert_eq!(values[&("duplicate_nodes_total", "")], 2);
+    });
+}
+
+#[test]
+fn the_queue_is_limited_by_bytes() {
+    runtime().block_on(async {
+        let text = "limits: {queue_bytes: 65536}\nservices: [{cluster: {name: orders}}]";
+        let (writer, handle) = start(parse(text));
+        assert_eq!(
+            (handle.queue_bytes_capacity(), handle.queued_bytes()),
+            (65_536, 0)
+        );
+        let large = || report_of(&handle, 40_000);
+        // The writer does not run yet: the first report waits in the queue, a second has no room.
+        let first = large().await;
+        assert_eq!(handle.queued_bytes(), 40_000);
+        let mut second = Box::pin(large());
+        let waiting = tokio::time::timeout(Duration::ZERO, &mut second).await;
+        assert!(waiting.is_err(), "it has to wait");
+        let counted = handle.counters().values();
+        assert_eq!(counted[&("limit_exceeded_total", "queue_bytes")], 1);
+        drop(first);
+        let second = second.await;
+        assert_eq!(handle.queued_bytes(), 40_000);
+        drop(second);
+        // A report that is larger than the queue takes all of it.
+        let huge = report_of(&handle, 1 << 40).await;
+        assert_eq!(handle.queued_bytes(), 65_536);
+        drop(huge);
+        // Processed reports free their bytes.
+        let writer = tokio::spawn(writer.run());
+        let [a, ..] = fleet(NodeClass::Envoy);
+        let reporting = LoadReporting::new(handle.clone());
+        let mut session = reporting.open(&a, None).await.unwrap();
+        session
+            .reporter
+            .report(&a.node, vec![stats("orders", 1); 300])
+            .await;
+        wait_until(&handle, |state| {
+            state.planner().fleet("gateway", Instant::ORIGIN).is_some()
+        })
+        .await;
+        assert_eq!(handle.queued_bytes(), 0);
+        drop((session, reporting, handle));
+        writer.await.unwrap();
+    });
+}
+
+async fn report_of(handle: &Handle, bytes: usize) -> OwnedSemaphorePermit {
+    handle.reserve(bytes).await.unwrap()
+}
+
+#[test]
+fn a_writer_that_has_ended_or_hangs_does_not_respond() {
+    runtime().block_on(async {
+        let (writer, handle) = start(config(""));
+        assert!(
+            !handle.responds(Duration::from_millis(10)).await,
+            "it does not run"
+        );
+        let writer = tokio::spawn(writer.run());
+        assert!(handle.responds(TIMEOUT).await);
+        writer.abort();
+        assert!(writer.await.unwrap_err().is_cancelled());
+        assert!(!handle.responds(TIMEOUT).await);
     });
 }

@@ -9,17 +9,21 @@ use std::sync::Arc;
 use plimsoll_core::log_line;
 use plimsoll_core::model::load_report::ClusterStats;
 use plimsoll_core::planner::{PlanScope, PlannerEvent};
+use plimsoll_core::time::Instant;
 use plimsoll_xds::ads::view::View;
 use plimsoll_xds::driver::{Clock, LrsInstructions};
 use plimsoll_xds::node::NodeInfo;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 
 use super::recent::RecentEvents;
 use super::record::StreamRecords;
-use super::{ClosedStream, Handle, Message, OpenedStream, QUEUE_CAPACITY, StreamGuard};
+use super::throttle::Throttle;
+use super::{
+    ClosedStream, Handle, Message, OpenedReporting, OpenedStream, QUEUE_CAPACITY, StreamGuard,
+};
 use crate::config::ControlConfig;
 use crate::counters::{Counters, cause};
-use crate::fleet::StreamKind;
+use crate::fleet::{OpenRefusal, StreamKind};
 use crate::log_lines;
 use crate::relay::Overlay;
 use crate::state::{ControlEvent, State, ViewKey};
@@ -35,6 +39,7 @@ pub struct Writer {
     closes: mpsc::UnboundedReceiver<ClosedStream>,
     counters: Counters,
     recent: Arc<RecentEvents>,
+    throttle: Arc<Throttle>,
     /// Sender for stream guards. Unbounded, because `drop` cannot wait; there are never more
     /// messages in it than open streams.
     close_sender: mpsc::UnboundedSender<ClosedStream>,
@@ -51,6 +56,8 @@ pub fn start(config: Arc<ControlConfig>) -> (Writer, Handle) {
     let clock = Clock::system();
     let counters = Counters::default();
     let recent = Arc::new(RecentEvents::default());
+    let throttle = Arc::new(Throttle::default());
+    let queue_bytes_capacity = config.limits.queue_bytes;
     let writer = Writer {
         state: State::new(config, clock.now()).with_unix_origin(clock.unix_origin()),
         clock,
@@ -58,6 +65,7 @@ pub fn start(config: Arc<ControlConfig>) -> (Writer, Handle) {
         closes: close_receiver,
         counters: counters.clone(),
         recent: Arc::clone(&recent),
+        throttle: Arc::clone(&throttle),
         close_sender: closes,
         views: BTreeMap::new(),
         overlays: BTreeMap::new(),
@@ -69,6 +77,9 @@ pub fn start(config: Arc<ControlConfig>) -> (Writer, Handle) {
         recent,
         upstreams: Arc::default(),
         counters,
+        throttle,
+        queue_bytes: Arc::new(Semaphore::new(queue_bytes_capacity)),
+        queue_bytes_capacity,
     };
     (writer, handle)
 }
@@ -107,33 +118,24 @@ impl Writer {
             Message::OpenAds {
                 node,
                 returning,
+                peer,
                 reply,
             } => {
-                let key = self
-                    .state
-                    .handle_open(&node, StreamKind::Ads, returning, now);
-                let guard = self.guard(node, StreamKind::Ads, Some(key.clone()));
+                let kind = StreamKind::Ads;
+                let key = self.state.handle_open(&node, kind, returning, peer, now);
+                let opened = key.map(|key| {
+                    let guard = self.guard(node, kind, Some(key.clone()));
+                    self.open(key, guard)
+                });
                 // The caller may have been canceled; ignore send errors.
-                let _ = reply.send(self.open(key, guard));
+                let _ = reply.send(opened);
             }
-            Message::OpenLrs { node, reply } => {
-                self.state.handle_open(&node, StreamKind::Lrs, false, now);
-                let fleet = &node.node.cluster;
-                if !self.instructions.contains_key(fleet) {
-                    let first = LrsInstructions {
-                        settings: Arc::new(self.state.lrs_settings()),
-                        traffic: self.state.traffic(fleet),
-                    };
-                    let sender = watch::Sender::new(first);
-                    self.instructions.insert(Arc::clone(fleet), sender);
-                }
-                let instructions = self.instructions.get(fleet).map(watch::Sender::subscribe);
-                let guard = self.guard(node, StreamKind::Lrs, None);
-                if let Some(instructions) = instructions {
-                    let _ = reply.send((instructions, guard));
-                }
+            Message::OpenLrs { node, peer, reply } => {
+                let kind = StreamKind::Lrs;
+                let opened = self.state.handle_open(&node, kind, false, peer, now);
+                let _ = reply.send(opened.map(|_| self.open_reporting(node)));
             }
-            Message::Report { node, stats } => {
+            Message::Report { node, stats, .. } => {
                 // Nodes that report all clusters also report ones unknown here, which is no error.
                 if !node.supports_send_all_clusters() && !self.state.wants_all_reports() {
                     let services = &self.state.config().services;
@@ -167,6 +169,19 @@ impl Writer {
             watch::Sender::new(view.unwrap_or_default())
         });
         OpenedStream::View(views.subscribe(), guard)
+    }
+
+    fn open_reporting(&mut self, node: Arc<NodeInfo>) -> OpenedReporting {
+        let fleet = Arc::clone(&node.node.cluster);
+        let state = &self.state;
+        let sender = self.instructions.entry(fleet).or_insert_with_key(|fleet| {
+            watch::Sender::new(LrsInstructions {
+                settings: Arc::new(state.lrs_settings()),
+                traffic: state.traffic(fleet),
+            })
+        });
+        let instructions = sender.subscribe();
+        (instructions, self.guard(node, StreamKind::Lrs, None))
     }
 
     fn guard(&self, node: Arc<NodeInfo>, kind: StreamKind, key: Option<ViewKey>) -> StreamGuard {
@@ -232,14 +247,36 @@ impl Writer {
         }
         while let Some(event) = self.state.poll_event() {
             self.counters.event(&event);
-            self.recent.event(&event, self.clock.now());
-            log(&event, self.state.config());
+            let now = self.clock.now();
+            self.recent.event(&event, now);
+            log(&event, self.state.config(), &self.throttle, now);
         }
     }
 }
 
-fn log(event: &ControlEvent, config: &ControlConfig) {
+/// Logs an event. Lines that peers cause are limited.
+fn log(event: &ControlEvent, config: &ControlConfig, throttle: &Throttle, now: Instant) {
     match event {
+        ControlEvent::StreamRefused {
+            fleet,
+            node,
+            refusal,
+        } => {
+            let Some(suppressed) = throttle.admit(refusal.limit(), now) else {
+                return;
+            };
+            let reason = refusal.to_string();
+            if matches!(refusal, OpenRefusal::DuplicateId { .. }) {
+                log_line!(log_lines::DUPLICATE_NODE, %fleet, %node, reason, suppressed);
+            } else {
+                log_line!(log_lines::STREAM_REFUSED, %fleet, %node, reason, suppressed);
+            }
+        }
+        ControlEvent::Planner(event @ PlannerEvent::NodeCapped { .. }) => {
+            if let Some(suppressed) = throttle.admit("node_capped", now) {
+                log_line!(log_lines::NODE_CAPPED, ?event, suppressed);
+            }
+        }
         ControlEvent::HeartbeatShortened {
             cluster,
             staleness_threshold: threshold,
@@ -262,7 +299,9 @@ fn log(event: &ControlEvent, config: &ControlConfig) {
             log_line!(log_lines::FLEET_CHANGED, %fleet, nodes);
         }
         ControlEvent::Planner(event @ PlannerEvent::ReportIgnored { .. }) => {
-            log_line!(log_lines::REPORT_IGNORED, ?event);
+            if let Some(suppressed) = throttle.admit("report_ignored", now) {
+                log_line!(log_lines::REPORT_IGNORED, ?event, suppressed);
+            }
         }
         ControlEvent::Planned(plan) => {
             let PlanScope {
@@ -272,6 +311,10 @@ fn log(event: &ControlEvent, config: &ControlConfig) {
             let cause = cause(plan.cause);
             log_line!(log_lines::PLANNED, %fleet, ?upstream_cluster, cause);
         }
-        ControlEvent::Planner(event) => log_line!(log_lines::DEMAND_CHANGED, ?event),
+        ControlEvent::Planner(event) => {
+            if let Some(suppressed) = throttle.admit("demand_changed", now) {
+                log_line!(log_lines::DEMAND_CHANGED, ?event, suppressed);
+            }
+        }
     }
 }

@@ -2,5 +2,6 @@
 
 mod demand;
 pub(crate) mod driver;
+mod limits;
 mod membership;
 mod reload;

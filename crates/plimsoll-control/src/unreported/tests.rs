@@ -81,7 +81,8 @@ fn only_subscribers_with_a_reporting_stream_are_listed() {
     subscribe(&records, b, &["orders"]);
     driver
         .state
-        .handle_open(b, StreamKind::Ads, false, driver.now);
+        .handle_open(b, StreamKind::Ads, false, None, driver.now)
+        .unwrap();
     let number = subscribe(&records, c, &["orders", "carts"]);
     driver.open(c);
     driver.advance(10_000);

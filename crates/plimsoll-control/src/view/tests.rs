@@ -132,7 +132,10 @@ fn each_stage(config: Arc<ControlConfig>, mut check: impl FnMut(&Driver, &[ViewK
     let nodes: Vec<_> = CLASSES.into_iter().flat_map(fleet).collect();
     let mut keys = Vec::new();
     for (node, returning) in nodes.iter().flat_map(|node| [(node, false), (node, true)]) {
-        let open = |state: &mut State| state.handle_open(node, StreamKind::Ads, returning, at(0));
+        let open = |state: &mut State| {
+            let opened = state.handle_open(node, StreamKind::Ads, returning, None, at(0));
+            opened.unwrap()
+        };
         keys.push(open(&mut driver.state));
     }
     driver.drain();

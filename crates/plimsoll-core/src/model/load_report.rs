@@ -117,11 +117,12 @@ impl ClusterStats {
         Some(requests as f64 / seconds)
     }
 
-    /// Returns requests per second to each upstream locality with traffic, summed over priorities.
+    /// Returns requests per second to each upstream locality with traffic, summed over priorities,
+    /// in order of locality.
     /// Where requests went is an outcome, never demand (decision 0022).
     pub fn sent_per_second(&self) -> Vec<(Locality, f64)> {
         let seconds = self.load_report_interval.as_secs_f64();
-        let mut sent: Vec<(Locality, f64)> = Vec::new();
+        let mut sent: BTreeMap<&Locality, f64> = BTreeMap::new();
         for stats in &self.upstream_locality_stats {
             if stats.total_issued_requests == 0 || seconds <= 0.0 {
                 continue;
@@ -131,12 +132,10 @@ impl ClusterStats {
                 reason = "53 bits are precise enough for a rate"
             )]
             let rate = stats.total_issued_requests as f64 / seconds;
-            match sent.iter_mut().find(|(to, _)| *to == stats.locality) {
-                Some((_, sum)) => *sum += rate,
-                None => sent.push((stats.locality.clone(), rate)),
-            }
+            *sent.entry(&stats.locality).or_default() += rate;
         }
-        sent
+        let sent = sent.into_iter();
+        sent.map(|(to, rate)| (to.clone(), rate)).collect()
     }
 }
 

@@ -4,64 +4,27 @@
 //! Demand is keyed by where the reporter *is* (`node.locality`), never by where its requests went
 //! (kept for display only): that is the outcome of the plans themselves, and counting it closes a
 //! feedback loop that settles in the wrong place. Every input yields [`Change`]s of rates per
-//! (node, upstream cluster), from which `scope` updates its sums.
+//! (node, upstream cluster), from which `scope` updates its sums. A node counts with at most a
+//! multiple of the median of its fleet, so that one liar cannot move demand (decision 0032).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::config::{PLAUSIBLE_INTERVAL, PlannerConfig};
 use super::event::{IgnoreReason, LeaveReason};
-use super::view::NodeView;
+use super::node_reports::{NodeReports, Report};
+use super::ranks::Ranks;
+pub(super) use super::rate::Rate;
+use super::view::{DominantNode, NodeView};
 use crate::model::load_report::{ClusterStats, Node};
 use crate::model::locality::Locality;
 use crate::time::Instant;
 
-/// Highest request rate that a single process can plausibly report.
-const MAX_PLAUSIBLE_RATE: f64 = 1e12;
-
-/// Millionths of a request per second. An integer, so that sums kept for months stay exact, and a
-/// zone whose proxies are all idle is exactly zero.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Rate(u128);
-
-impl Rate {
-    const PER_UNIT: f64 = 1e6;
-
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "checked to be between 0 and MAX_PLAUSIBLE_RATE"
-    )]
-    fn from_stats(stats: &ClusterStats) -> Result<Self, IgnoreReason> {
-        if stats.load_report_interval < *PLAUSIBLE_INTERVAL.start() {
-            return Err(IgnoreReason::ImplausibleInterval);
-        }
-        match stats.demand_per_second() {
-            Some(rate) if (0.0..=MAX_PLAUSIBLE_RATE).contains(&rate) => {
-                Ok(Self((rate * Self::PER_UNIT).round() as u128))
-            }
-            _ => Err(IgnoreReason::ImplausibleRate),
-        }
-    }
-
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "53 bits are precise enough for a rate"
-    )]
-    pub(super) fn per_second(self) -> f64 {
-        self.0 as f64 / Self::PER_UNIT
-    }
-
-    pub(super) fn add(&mut self, other: Self) {
-        self.0 += other.0;
-    }
-
-    pub(super) fn subtract(&mut self, other: Self) {
-        // Cannot underflow: each change subtracts what an earlier one added.
-        self.0 = self.0.saturating_sub(other.0);
-    }
-}
+/// A report is believed for at most this many of the intervals that the node was asked for.
+const MAX_INTERVALS: u32 = 3;
+/// Fewest reporting nodes of a zone among which one can dominate; of two, one always has half.
+const MIN_NODES_TO_DOMINATE: usize = 3;
 
 /// A change of one reporter's contribution to the sum of one zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,60 +36,56 @@ pub(super) struct Change {
     pub(super) after: Option<Rate>,
 }
 
+/// How an input changed the sums.
+#[derive(Debug, Default)]
+pub(super) struct Effects {
+    pub(super) changes: Vec<Change>,
+    /// Nodes that began to count with less than they report.
+    pub(super) capped: Vec<Capped>,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Reported {
-    pub(super) changes: Vec<Change>,
+    pub(super) effects: Effects,
     pub(super) joined: bool,
     pub(super) moved_from: Option<Locality>,
-    /// The interval at which to expect the node's next report.
+    /// The longer of the interval that the report covers and that of the next one: until it has
+    /// passed since the first report of a fleet, others may be missing.
     pub(super) interval: Duration,
+    /// Clusters whose statistics were unusable.
+    pub(super) ignored: Vec<(Arc<str>, IgnoreReason)>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Expired {
-    pub(super) changes: Vec<Change>,
+    pub(super) effects: Effects,
     pub(super) left: Option<(Locality, LeaveReason)>,
+}
+
+/// A node that counts with less than it reports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Capped {
+    pub(super) node: Arc<str>,
+    pub(super) locality: Locality,
+    pub(super) reported: Rate,
+    pub(super) counted: Rate,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Reports {
     nodes: BTreeMap<Arc<str>, NodeReports>,
-}
-
-#[derive(Debug)]
-struct NodeReports {
-    locality: Locality,
-    /// When the node's stream closed; cleared by the next report.
-    disconnected_at: Option<Instant>,
-    /// The latest reports were all zero. Such a node may stay silent while its stream is open,
-    /// because gRPC clients report zeros once and then nothing until there is traffic again.
-    idle: bool,
-    /// The reporting interval the node was asked for last, if it differs from the default.
-    requested_interval: Option<Duration>,
-    clusters: BTreeMap<Arc<str>, Report>,
-}
-
-#[derive(Debug)]
-struct Report {
-    rate: Rate,
-    /// Rate per upstream locality, for display only: demand is never derived from it.
-    sent: Vec<(Locality, f64)>,
-    /// The interval the report covered, or a newer one that the node was asked for since.
-    covered: Duration,
-    /// The interval of the next report: the longer of the last two. A proxy that reconnects first
-    /// reports the few seconds since its retry, and only then returns to its regular interval.
-    expected: Duration,
-    at: Instant,
-    /// When this report arrived, or when another interval restarted the reporter's timer.
-    waiting_since: Instant,
+    ranks: Ranks,
+    /// The most that a node may add to the sum of the fleet; `None` with too few nodes.
+    cap: Option<Rate>,
 }
 
 impl Reports {
-    /// Records one report. Changes nothing on error.
+    /// Records one load report, about any number of clusters. An error concerns the node as a whole
+    /// and changes nothing.
     pub(super) fn handle_report(
         &mut self,
         node: &Node,
-        stats: &ClusterStats,
+        stats: &[ClusterStats],
         config: &PlannerConfig,
         now: Instant,
     ) -> Result<Reported, IgnoreReason> {
@@ -136,38 +95,32 @@ impl Reports {
         if node.locality.is_unset() {
             return Err(IgnoreReason::NodeWithoutLocality);
         }
-        let rate = Rate::from_stats(stats)?;
-        let default = config.default_report_interval();
-        let covered = match stats.load_report_interval {
-            interval if PLAUSIBLE_INTERVAL.contains(&interval) => interval,
-            _ => default,
-        };
-        let mut reported = Reported {
-            joined: !self.nodes.contains_key(&node.id),
-            ..Default::default()
-        };
+        let mut reported = Reported::default();
+        let (rates, ignored) = rates(stats);
+        reported.ignored = ignored;
+        if rates.is_empty() {
+            return Ok(reported);
+        }
+        reported.joined = !self.nodes.contains_key(&node.id);
         let known = self
             .nodes
             .entry(Arc::clone(&node.id))
             .or_insert_with(|| NodeReports::new(node.locality.clone()));
+        let total = known.total();
         if known.locality != node.locality {
-            reported.moved_from = Some(known.move_to(&node.locality, &mut reported.changes));
+            reported.moved_from =
+                Some(known.move_to(&node.locality, &mut reported.effects.changes));
         }
         known.disconnected_at = None;
-        let last = known.clusters.get(&stats.cluster_name);
-        let requested_interval = known.requested_interval.unwrap_or(default);
-        let expected = covered.max(last.map_or(requested_interval, |last| last.covered));
-        reported.interval = expected;
-        let report = Report {
-            rate,
-            sent: stats.sent_per_second(),
-            covered,
-            expected,
-            at: now,
-            waiting_since: now,
-        };
-        known.replace(&stats.cluster_name, Some(report), &mut reported.changes);
-        known.idle = known.total() == Some(Rate::default());
+        let mut touched = BTreeSet::new();
+        for (stats, rate) in rates {
+            let report = new_report(known, stats, rate, config, now);
+            let covered = stats.load_report_interval.min(*PLAUSIBLE_INTERVAL.end());
+            reported.interval = reported.interval.max(report.expected).max(covered);
+            known.insert(&stats.cluster_name, report);
+            touched.insert(Arc::clone(&stats.cluster_name));
+        }
+        self.recount(&node.id, total, &touched, config, &mut reported.effects);
         Ok(reported)
     }
 
@@ -199,6 +152,40 @@ impl Reports {
         self.nodes.iter().map(move |(id, node)| node.view(id, now))
     }
 
+    /// Returns the number of nodes that report demand above zero.
+    pub(super) fn nodes_with_demand(&self) -> usize {
+        self.ranks.len()
+    }
+
+    /// Returns the nodes that carry more than half of the demand of a zone with other nodes.
+    pub(super) fn dominant_nodes(&self) -> Vec<DominantNode<'_>> {
+        let mut zones: BTreeMap<&Locality, (usize, Rate, DominantNode<'_>)> = BTreeMap::new();
+        for (id, node) in &self.nodes {
+            let share = node.counted();
+            let this = DominantNode {
+                id,
+                locality: &node.locality,
+                counted_per_second: share.per_second(),
+                zone_per_second: 0.0,
+            };
+            let (nodes, sum, largest) = zones
+                .entry(&node.locality)
+                .or_insert_with(|| (0, Rate::ZERO, this.clone()));
+            *nodes += 1;
+            sum.add(share);
+            if this.counted_per_second > largest.counted_per_second {
+                *largest = this;
+            }
+        }
+        let zones = zones.into_values();
+        let dominated = zones.filter(|(nodes, ..)| *nodes >= MIN_NODES_TO_DOMINATE);
+        let dominant = dominated.map(|(_, sum, node)| DominantNode {
+            zone_per_second: sum.per_second(),
+            ..node
+        });
+        dominant.filter(|node| node.share() > 0.5).collect()
+    }
+
     /// Request rates by (source, destination) as last reported, for one upstream cluster or all.
     pub(super) fn flows(
         &self,
@@ -206,7 +193,7 @@ impl Reports {
     ) -> BTreeMap<(&Locality, &Locality), f64> {
         let mut flows = BTreeMap::new();
         for node in self.nodes.values() {
-            let reports = node.clusters.iter();
+            let reports = node.reports();
             let wanted = reports.filter(|(name, _)| cluster.is_none_or(|cluster| cluster == *name));
             for (to, rate) in wanted.flat_map(|(_, report)| &report.sent) {
                 *flows.entry((&node.locality, to)).or_default() += rate;
@@ -215,151 +202,138 @@ impl Reports {
         flows
     }
 
-    pub(super) fn expire(&mut self, node_id: &str, missed: u32, now: Instant) -> Expired {
+    pub(super) fn expire(
+        &mut self,
+        node_id: &Arc<str>,
+        config: &PlannerConfig,
+        now: Instant,
+    ) -> Expired {
         let mut expired = Expired::default();
         let Some(node) = self.nodes.get_mut(node_id) else {
             return expired;
         };
-        let due: Vec<_> = node
-            .clusters
-            .iter()
-            .filter(|(_, report)| {
-                let deadline = node.deadline(report, missed);
-                deadline.is_some_and(|deadline| deadline <= now)
-            })
-            .map(|(cluster, _)| Arc::clone(cluster))
-            .collect();
-        for cluster in due {
-            node.replace(&cluster, None, &mut expired.changes);
+        let total = node.total();
+        let mut removed = Vec::new();
+        if !node.remove_expired(config.missed_intervals(), now, &mut removed) {
+            return expired;
         }
-        if node.clusters.is_empty() {
+        if node.is_empty() {
             let reason = match node.disconnected_at {
                 Some(_) => LeaveReason::Disconnected,
                 None => LeaveReason::Silent,
             };
             expired.left = Some((node.locality.clone(), reason));
+        }
+        let touched = BTreeSet::new();
+        self.recount(node_id, total, &touched, config, &mut expired.effects);
+        expired.effects.changes.extend(removed);
+        if expired.left.is_some() {
             self.nodes.remove(node_id);
         }
         expired
     }
 
     pub(super) fn deadline(&self, node_id: &str, missed: u32) -> Option<Instant> {
-        let node = self.nodes.get(node_id)?;
-        let deadlines = node.clusters.values();
-        deadlines
-            .filter_map(|report| node.deadline(report, missed))
-            .min()
+        self.nodes.get(node_id)?.deadline(missed)
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
+
+    /// Updates the cap after the total of a node changed, and what every node counts with.
+    ///
+    /// The median is rounded up to five bits: every report moves it a little, and the nodes above
+    /// the cap are only counted again if that matters.
+    fn recount(
+        &mut self,
+        id: &Arc<str>,
+        total_before: Rate,
+        touched: &BTreeSet<Arc<str>>,
+        config: &PlannerConfig,
+        effects: &mut Effects,
+    ) {
+        let Some(node) = self.nodes.get_mut(id) else {
+            return;
+        };
+        self.ranks.replace(id, total_before, node.total());
+        let median = self.ranks.median().map(Rate::rounded_up);
+        let cap = median.map(|median| median.times(config.max_times_median()));
+        let before = std::mem::replace(&mut self.cap, cap);
+        settle(node, id, cap, touched, effects);
+        if before == cap {
+            return;
+        }
+        // Only nodes above the lower of both caps count differently.
+        let lower = [before, cap].into_iter().flatten().min();
+        let affected = self.ranks.above(lower.unwrap_or_default());
+        let nothing = BTreeSet::new();
+        for other in affected.filter(|other| *other != id) {
+            if let Some(node) = self.nodes.get_mut(other) {
+                settle(node, other, cap, &nothing, effects);
+            }
+        }
+    }
 }
 
-impl NodeReports {
-    fn new(locality: Locality) -> Self {
-        Self {
-            locality,
-            disconnected_at: None,
-            idle: false,
-            requested_interval: None,
-            clusters: BTreeMap::new(),
+fn settle(
+    node: &mut NodeReports,
+    id: &Arc<str>,
+    cap: Option<Rate>,
+    touched: &BTreeSet<Arc<str>>,
+    effects: &mut Effects,
+) {
+    let was_capped = node.is_capped;
+    node.settle(cap, touched, &mut effects.changes);
+    if node.is_capped && !was_capped {
+        effects.capped.push(Capped {
+            node: Arc::clone(id),
+            locality: node.locality.clone(),
+            reported: node.total(),
+            counted: node.counted(),
+        });
+    }
+}
+
+type Rates<'a> = Vec<(&'a ClusterStats, Rate)>;
+
+/// Divides the statistics of a report into usable ones, with their rates, and others.
+fn rates(stats: &[ClusterStats]) -> (Rates<'_>, Vec<(Arc<str>, IgnoreReason)>) {
+    let mut usable = Vec::with_capacity(stats.len());
+    let mut ignored = Vec::new();
+    for stats in stats {
+        match Rate::from_stats(stats) {
+            Ok(rate) => usable.push((stats, rate)),
+            Err(reason) => ignored.push((Arc::clone(&stats.cluster_name), reason)),
         }
     }
+    (usable, ignored)
+}
 
-    /// Counts the requested interval as the last one seen. A longer one must not make the node
-    /// expire by the old one; a shorter one is believed once reports follow it. Asking again for
-    /// the same interval is a no-op; otherwise a silent node could be kept alive forever.
-    fn ask(&mut self, interval: Duration, now: Instant) -> bool {
-        if self.disconnected_at.is_some() || self.requested_interval == Some(interval) {
-            return false;
+fn new_report(
+    node: &NodeReports,
+    stats: &ClusterStats,
+    rate: Rate,
+    config: &PlannerConfig,
+    now: Instant,
+) -> Report {
+    let default = config.default_report_interval();
+    let requested = node.requested_interval().unwrap_or(default);
+    let covered = match stats.load_report_interval {
+        interval if PLAUSIBLE_INTERVAL.contains(&interval) => {
+            interval.min(requested.saturating_mul(MAX_INTERVALS))
         }
-        self.requested_interval = Some(interval);
-        for report in self.clusters.values_mut() {
-            report.covered = interval;
-            report.expected = report.expected.max(interval);
-            report.waiting_since = now;
-        }
-        true
-    }
-
-    fn view<'a>(&'a self, id: &'a Arc<str>, now: Instant) -> NodeView<'a> {
-        let reports = || self.clusters.values();
-        let last = reports().map(|report| report.at).max();
-        let expected = reports().map(|report| report.expected).max();
-        NodeView {
-            id,
-            locality: &self.locality,
-            rate_per_second: self.total().unwrap_or_default().per_second(),
-            upstream_clusters: self.clusters.len(),
-            last_report_age: now.saturating_duration_since(last.unwrap_or(now)),
-            report_interval: expected.unwrap_or_default(),
-            idle: self.idle,
-            disconnected: self.disconnected_at.is_some(),
-        }
-    }
-
-    /// Returns the node's rate to all upstream clusters; `None` if it has no reports.
-    fn total(&self) -> Option<Rate> {
-        let mut total = Rate::default();
-        self.clusters
-            .values()
-            .for_each(|report| total.add(report.rate));
-        (!self.clusters.is_empty()).then_some(total)
-    }
-
-    /// Inserts, replaces or removes one report; records how the sums of cluster and fleet change.
-    fn replace(&mut self, cluster: &Arc<str>, report: Option<Report>, changes: &mut Vec<Change>) {
-        let total = self.total();
-        let after = report.as_ref().map(|report| report.rate);
-        let before = match report {
-            Some(report) => self.clusters.insert(Arc::clone(cluster), report),
-            None => self.clusters.remove(cluster),
-        }
-        .map(|report| report.rate);
-        let change = |upstream_cluster, before, after| Change {
-            locality: self.locality.clone(),
-            upstream_cluster,
-            before,
-            after,
-        };
-        changes.push(change(None, total, self.total()));
-        changes.push(change(Some(Arc::clone(cluster)), before, after));
-    }
-
-    /// When a report expires if the node sends no further one. Silence is not zero: a report holds
-    /// until its node missed enough of its intervals, or one interval after the stream closed.
-    fn deadline(&self, report: &Report, missed: u32) -> Option<Instant> {
-        let tolerance = report.expected.saturating_mul(missed);
-        let silent = (!self.idle).then(|| report.waiting_since.saturating_add(tolerance));
-        let closed = self
-            .disconnected_at
-            .map(|closed| closed.saturating_add(report.expected));
-        [silent, closed].into_iter().flatten().min()
-    }
-
-    /// Moves all of the node's demand to another zone; returns the previous zone.
-    fn move_to(&mut self, to: &Locality, changes: &mut Vec<Change>) -> Locality {
-        let from = std::mem::replace(&mut self.locality, to.clone());
-        let totals = [(None, self.total())];
-        let clusters = self.clusters.iter();
-        let parts =
-            clusters.map(|(cluster, report)| (Some(Arc::clone(cluster)), Some(report.rate)));
-        for (upstream_cluster, rate) in totals.into_iter().chain(parts) {
-            changes.push(Change {
-                locality: from.clone(),
-                upstream_cluster: upstream_cluster.clone(),
-                before: rate,
-                after: None,
-            });
-            changes.push(Change {
-                locality: to.clone(),
-                upstream_cluster,
-                before: None,
-                after: rate,
-            });
-        }
-        from
+        _ => default,
+    };
+    let last = node.report(&stats.cluster_name);
+    Report {
+        rate,
+        sent: stats.sent_per_second(),
+        covered,
+        expected: covered.max(last.map_or(requested, |last| last.covered)),
+        at: now,
+        waiting_since: now,
+        counted: None,
     }
 }
 

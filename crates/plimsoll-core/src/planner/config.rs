@@ -15,6 +15,10 @@ pub const DEFAULT_MISSED_INTERVALS: u32 = 3;
 pub const DEFAULT_MATERIAL_CHANGE_BP: u64 = 50;
 /// Default longest time between two updates: a third of the default staleness threshold (0024).
 pub const DEFAULT_HEARTBEAT: Duration = Duration::from_secs(20);
+/// Default multiple of the fleet's median rate that one node counts with at most (decision 0032).
+pub const DEFAULT_MAX_TIMES_MEDIAN: u32 = 20;
+/// Default limit of upstream clusters of one fleet whose demand is kept apart.
+pub const DEFAULT_MAX_UPSTREAM_CLUSTERS: usize = 4096;
 /// Default reporting interval that the control plane requests (seed `000…`: 10 to 30 s).
 pub const DEFAULT_REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -26,6 +30,11 @@ const MAX_HEARTBEAT: Duration = Duration::from_secs(200);
 const MIN_HEARTBEAT: Duration = Duration::from_millis(100);
 /// Upper bound of missed intervals; more would mean "never".
 const MAX_MISSED_INTERVALS: u32 = 1000;
+/// Range of the multiple of the median: below 2, ordinary differences between proxies would be cut;
+/// above, nothing would be.
+const MAX_TIMES_MEDIAN: std::ops::RangeInclusive<u32> = 2..=1_000_000;
+/// Range of the limit of upstream clusters.
+const MAX_UPSTREAM_CLUSTERS: std::ops::RangeInclusive<usize> = 1..=1_000_000;
 /// Report intervals that are believed. Below, a single request looks like a burst; above, the
 /// interval does not predict the next report.
 pub(super) const PLAUSIBLE_INTERVAL: std::ops::RangeInclusive<Duration> =
@@ -46,6 +55,11 @@ pub struct PlannerConfigParts {
     /// Interval that the control plane requests; default 10 s, 10 ms to an hour. Applies to a node
     /// until two reports show another, and whenever a report's own interval is implausibly long.
     pub default_report_interval: Option<Duration>,
+    /// Multiple of the median rate of a fleet's nodes that one node counts with at most, from three
+    /// nodes with demand on; default 20, 2 to 1000000 (decision 0032).
+    pub max_times_median: Option<u32>,
+    /// Upstream clusters of one fleet whose demand is kept apart; default 4096, 1 to 1000000.
+    pub max_upstream_clusters: Option<usize>,
     /// Keeps literals open for new fields: write `..Default::default()`.
     #[doc(hidden)]
     pub _non_exhaustive: (),
@@ -59,6 +73,8 @@ pub struct PlannerConfig {
     material_change_bp: u64,
     heartbeat: Duration,
     default_report_interval: Duration,
+    max_times_median: u32,
+    max_upstream_clusters: usize,
 }
 
 impl PlannerConfig {
@@ -92,6 +108,18 @@ impl PlannerConfig {
                     .default_report_interval
                     .unwrap_or(DEFAULT_REPORT_INTERVAL),
             )?,
+            max_times_median: within(
+                "max_times_median",
+                parts.max_times_median.unwrap_or(DEFAULT_MAX_TIMES_MEDIAN),
+                MAX_TIMES_MEDIAN,
+            )?,
+            max_upstream_clusters: within(
+                "max_upstream_clusters",
+                parts
+                    .max_upstream_clusters
+                    .unwrap_or(DEFAULT_MAX_UPSTREAM_CLUSTERS),
+                MAX_UPSTREAM_CLUSTERS,
+            )?,
         })
     }
 
@@ -106,6 +134,10 @@ impl PlannerConfig {
         heartbeat: Duration,
         /// Reporting interval that the control plane requests.
         default_report_interval: Duration,
+        /// Multiple of the median rate of a fleet's nodes that one node counts with at most.
+        max_times_median: u32,
+        /// Upstream clusters of one fleet whose demand is kept apart.
+        max_upstream_clusters: usize,
     }
 
     /// Returns the settings with another [`PlannerConfig::default_report_interval`].
@@ -170,6 +202,8 @@ mod tests {
         let threshold = ZoneAware::default().staleness_threshold();
         assert_eq!(config.heartbeat(), threshold / 3);
         assert_eq!(config.default_report_interval(), Duration::from_secs(10));
+        assert_eq!(config.max_times_median(), 20);
+        assert_eq!(config.max_upstream_clusters(), 4096);
     }
 
     #[test]
@@ -193,6 +227,14 @@ mod tests {
             let error = error(|parts| parts.missed_intervals = Some(missed));
             assert_eq!(error.path(), "missed_intervals");
         }
+        for times in [1, 1_000_001] {
+            let error = error(|parts| parts.max_times_median = Some(times));
+            assert_eq!(error.path(), "max_times_median");
+        }
+        for clusters in [0, 1_000_001] {
+            let error = error(|parts| parts.max_upstream_clusters = Some(clusters));
+            assert_eq!(error.path(), "max_upstream_clusters");
+        }
         let error = error(|parts| parts.material_change_bp = Some(0));
         assert_eq!(
             error.to_string(),
@@ -208,6 +250,8 @@ mod tests {
             material_change_bp: Some(10_000),
             heartbeat: Some(Duration::from_secs(200)),
             default_report_interval: Some(Duration::from_millis(10)),
+            max_times_median: Some(2),
+            max_upstream_clusters: Some(1),
             _non_exhaustive: (),
         })
         .unwrap();
@@ -218,5 +262,7 @@ mod tests {
         );
         assert_eq!(config.heartbeat(), Duration::from_secs(200));
         assert_eq!(config.default_report_interval(), Duration::from_millis(10));
+        assert_eq!(config.max_times_median(), 2);
+        assert_eq!(config.max_upstream_clusters(), 1);
     }
 }

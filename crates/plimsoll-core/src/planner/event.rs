@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::model::locality::Locality;
 
 /// An event that a control plane may want to log.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum PlannerEvent {
     /// A node reported for the first time, or after it had left.
     NodeJoined {
@@ -29,6 +29,15 @@ pub enum PlannerEvent {
         node: Arc<str>,
         from: Locality,
         to: Locality,
+    },
+    /// A node began to count with less than it reports, because that is too many times the median
+    /// of its fleet (decision 0032).
+    NodeCapped {
+        fleet: Arc<str>,
+        node: Arc<str>,
+        locality: Locality,
+        reported_per_second: f64,
+        counted_per_second: f64,
     },
     /// A load report was unusable; the node's previous report stays in force.
     ReportIgnored {
@@ -60,4 +69,9 @@ pub enum IgnoreReason {
     /// `node.locality` is unset. Such a node does not route by zone: its requests spread over the
     /// upstream cluster in proportion to capacity and do not change the fair share of any zone.
     NodeWithoutLocality,
+    /// The zone of the node is not one of those that the control plane knows: see
+    /// [`Planner::set_zones`](super::Planner::set_zones).
+    UnknownZone,
+    /// The fleet reports about too many upstream clusters.
+    TooManyClusters,
 }

@@ -3,6 +3,7 @@
 //! Keeps the sums of all scopes in step with the reports. `fractions` and `scope` decide what
 //! follows from them.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use super::aggregate::{Change, Reports};
 use super::fractions::ReportedZone;
 use super::scope::ScopeState;
+use crate::model::load_report::ClusterStats;
 use crate::model::locality::Locality;
 use crate::time::Instant;
 
@@ -71,6 +73,35 @@ impl Fleet {
             (locality.clone(), known)
         };
         self.zone_reporters().map(zone).collect()
+    }
+
+    /// Divides the statistics of a report into those of clusters that the fleet has room for, and
+    /// the names of others. Names come from the network.
+    pub(super) fn admit<'a>(
+        &self,
+        stats: &'a [ClusterStats],
+        max_clusters: usize,
+    ) -> (Cow<'a, [ClusterStats]>, Vec<Arc<str>>) {
+        let whole_fleet = usize::from(self.scopes.contains_key(&None));
+        let mut room = max_clusters.saturating_sub(self.scopes.len() - whole_fleet);
+        let is_known =
+            |stats: &ClusterStats| self.scopes.contains_key(&Some(stats.cluster_name.clone()));
+        if stats.len() <= room || stats.iter().all(is_known) {
+            return (Cow::Borrowed(stats), Vec::new());
+        }
+        let mut refused = Vec::new();
+        let mut admitted = Vec::new();
+        for stats in stats {
+            if is_known(stats) {
+                admitted.push(stats.clone());
+            } else if room > 0 {
+                room -= 1;
+                admitted.push(stats.clone());
+            } else {
+                refused.push(Arc::clone(&stats.cluster_name));
+            }
+        }
+        (Cow::Owned(admitted), refused)
     }
 
     pub(super) fn scope(&self, key: &ScopeKey) -> Option<&ScopeState> {

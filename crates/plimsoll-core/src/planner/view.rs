@@ -29,6 +29,9 @@ pub struct NodeView<'a> {
     pub locality: &'a Locality,
     /// Requests per second to all upstream clusters together, as last reported.
     pub rate_per_second: f64,
+    /// The part of `rate_per_second` that counts as demand: all of it, unless it is too many times
+    /// the median of the fleet (decision 0032).
+    pub counted_per_second: f64,
     pub upstream_clusters: usize,
     pub last_report_age: Duration,
     /// The longest interval at which one of the node's reports is expected.
@@ -37,6 +40,29 @@ pub struct NodeView<'a> {
     pub idle: bool,
     /// The node's last stream closed and the node has not reported since.
     pub disconnected: bool,
+}
+
+/// A node that carries more than half of the demand of its zone, beside at least two others.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct DominantNode<'a> {
+    pub id: &'a Arc<str>,
+    pub locality: &'a Locality,
+    /// Requests per second of the node that count.
+    pub counted_per_second: f64,
+    /// Requests per second of all nodes of the zone that count.
+    pub zone_per_second: f64,
+}
+
+impl DominantNode<'_> {
+    /// Returns the node's share of the demand of its zone, 0 to 1.
+    pub fn share(&self) -> f64 {
+        if self.zone_per_second > 0.0 {
+            self.counted_per_second / self.zone_per_second
+        } else {
+            0.0
+        }
+    }
 }
 
 /// View of one fleet, or of one fleet and one upstream cluster, at one moment, `as_of`.
@@ -110,6 +136,17 @@ impl<'a> FleetView<'a> {
     /// Iterates over the fleet's nodes, by id.
     pub fn nodes(&self) -> impl Iterator<Item = NodeView<'a>> + use<'a> {
         self.fleet.reports.views(self.as_of.now)
+    }
+
+    /// Returns the number of nodes whose latest reports have demand.
+    pub fn nodes_with_demand(&self) -> usize {
+        self.fleet.reports.nodes_with_demand()
+    }
+
+    /// Returns the nodes that carry more than half of the demand of their zone, in zones where at
+    /// least three nodes report.
+    pub fn dominant_nodes(&self) -> Vec<DominantNode<'a>> {
+        self.fleet.reports.dominant_nodes()
     }
 
     /// Iterates over the fleet's scopes: first the whole fleet, then upstream clusters by name.

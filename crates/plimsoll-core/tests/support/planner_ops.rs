@@ -265,6 +265,7 @@ impl World {
                 PlannerEvent::NodeJoined { .. } => "joined",
                 PlannerEvent::NodeLeft { .. } => "left",
                 PlannerEvent::NodeMoved { .. } => "moved",
+                PlannerEvent::NodeCapped { .. } => "capped",
                 PlannerEvent::ReportIgnored { .. } => "ignored",
             };
             *self.coverage.events.entry(name.to_owned()).or_default() += 1;

@@ -4,11 +4,14 @@
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use plimsoll_admin::Dashboard;
 use plimsoll_control::run::{Bound, Control, Options};
 use plimsoll_serve::AdminOptions;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
 
 use super::{Exit, ignore_broken_pipe, stop_on_signal};
 use crate::dashboard::ControlSource;
@@ -63,7 +66,10 @@ A configuration:
 
 Environment: RUST_LOG filters the log, for example RUST_LOG=debug [default: info].
 
-Exit codes: 0 after SIGTERM or Ctrl-C, 2 wrong usage, invalid configuration or address in use.";
+Signals: SIGTERM and Ctrl-C exit, SIGHUP reloads the files.
+
+Exit codes: 0 after SIGTERM or Ctrl-C, 1 internal error, 2 wrong usage, invalid configuration or
+address in use.";
 
 /// Runs until SIGTERM or Ctrl-C.
 pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
@@ -78,15 +84,31 @@ pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
         let control = Control::start(options).await?;
         let context = control.context().clone();
         stop_on_signal(context.stopping.clone())?;
+        reload_on_hangup(Arc::clone(&context.reload))?;
         ignore_broken_pipe(announce(context.bound, out))?;
         let admin = AdminOptions {
             pages: Some(Dashboard::new(ControlSource::new(context)).router()),
             hosts: args.admin_hosts,
             token: None,
         };
-        anyhow::Ok(control.run(admin).await?)
-    })?;
-    Ok(Exit::Ok)
+        if let Err(error) = control.run(admin).await {
+            // It ran: a failure to start is wrong usage, this is not.
+            let _ = writeln!(io::stderr(), "error: {:#}", anyhow::Error::from(error));
+            return Ok(Exit::Failure);
+        }
+        Ok(Exit::Ok)
+    })
+}
+
+/// Reloads the files on SIGHUP.
+fn reload_on_hangup(reload: Arc<Notify>) -> anyhow::Result<()> {
+    let mut hangup = signal(SignalKind::hangup()).context("cannot handle signals")?;
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            reload.notify_one();
+        }
+    });
+    Ok(())
 }
 
 fn announce(bound: Bound, out: &mut impl Write) -> io::Result<()> {

@@ -46,16 +46,13 @@ impl Control {
         let config = ControlConfig::parse(&file, &[]).unwrap();
         let (writer, handle) = plimsoll_control::server::start(Arc::new(config));
         tokio::spawn(writer.run());
-        let stopping = CancellationToken::new();
-        let source = ControlSource::new(Context {
-            handle: handle.clone(),
-            reloads: Arc::default(),
-            bound: Bound {
-                xds: "127.0.0.1:18000".parse().unwrap(),
-                admin: None,
-            },
-            stopping: stopping.clone(),
-        });
+        let bound = Bound {
+            xds: "127.0.0.1:18000".parse().unwrap(),
+            admin: None,
+        };
+        let context = Context::new(handle.clone(), bound);
+        let stopping = context.stopping.clone();
+        let source = ControlSource::new(context);
         Self {
             source,
             handle,
@@ -251,4 +248,48 @@ async fn a_subscribed_service_without_load_reports_is_a_notice() {
         .report(&node("1", "a").node, report)
         .await;
     assert_eq!(text(&*control.document().await), None);
+}
+
+#[tokio::test]
+async fn nodes_that_may_not_be_what_they_say_are_notices() {
+    let control = Control::start();
+    let texts = |document: &DashboardState| -> Vec<String> {
+        let notices = document.notices.iter();
+        notices.map(|notice| notice.text.clone()).collect()
+    };
+    let mut sessions = Vec::new();
+    for (id, requests) in [
+        ("1", 10),
+        ("2", 10),
+        ("3", 10),
+        ("heavy", 90),
+        ("liar", 100_000),
+    ] {
+        let info = node(id, "a");
+        let (discovery, mut reporting) = control.connect(&info).await;
+        let report = vec![stats(&[("a", requests)])];
+        reporting.reporter.report(&info.node, report).await;
+        sessions.push((discovery, reporting));
+    }
+    let lost = node("lost", "nowhere");
+    let (_discovery, mut reporting) = control.connect(&lost).await;
+    let report = vec![stats(&[("a", 5)])];
+    reporting.reporter.report(&lost.node, report).await;
+    let duplicate = node("twice", "a");
+    let reporting = LoadReporting::new(control.handle.clone());
+    let [first, second] = ["10.0.0.1:1", "10.0.0.2:1"].map(|peer| peer.parse().ok());
+    let _open = LrsHandler::open(&reporting, &duplicate, first)
+        .await
+        .unwrap();
+    let refused = LrsHandler::open(&reporting, &duplicate, second).await;
+    assert!(refused.is_err());
+    let shown = texts(&*control.document().await).join("\n");
+    for expected in [
+        "second is refused: twice of gateway",
+        "(see fleets.zones): lost of gateway",
+        "only a part counts: liar of gateway",
+        "liar of gateway carries ",
+    ] {
+        assert!(shown.contains(expected), "{expected} is not in\n{shown}");
+    }
 }

@@ -28,8 +28,17 @@ pub(super) fn of_state(state: &State, subscriptions: &Subscriptions, now: Instan
         values.add("fleets", &[], 1);
         // Every fleet has a series, so that "all nodes report" (0) differs from "not measured".
         values.add("nodes_unreported", &[fleet], 0);
+        let demand = state.planner().fleet(fleet, now);
+        let dominated = demand.map_or(0, |demand| demand.dominant_nodes().len());
+        values.add("dominated_zones", &[fleet], dominated as u64);
         for member in members.values() {
-            let locality = member.info.node.locality.to_string();
+            let locality = &member.info.node.locality;
+            // Zones that nobody configured come from the network: one series for all of them.
+            let locality = if state.fleets().counts_zone(locality) {
+                locality.to_string()
+            } else {
+                "other".to_owned()
+            };
             let class = class_name(NodeClass::of(&member.info));
             values.add("nodes", &[fleet, &locality, class], 1);
             let streams = u64::from(member.lrs_streams);
@@ -117,6 +126,9 @@ pub(super) fn add_streams(values: &mut Values, handle: &Handle) {
     }
     values.add("writer_queue_depth", &[], handle.queued() as u64);
     values.add("writer_queue_capacity", &[], handle.queue_capacity() as u64);
+    let bytes = handle.queue_bytes_capacity() as u64;
+    values.add("writer_queue_bytes", &[], handle.queued_bytes() as u64);
+    values.add("writer_queue_bytes_capacity", &[], bytes);
     let upstream = handle.upstreams().status();
     let lost = upstream.streams.saturating_sub(upstream.connected);
     values.add("relay_streams", &["connected"], upstream.connected);

@@ -266,6 +266,9 @@ fn a_zone_without_a_proxy_keeps_its_demand() {
     let (mut driver, [a, b, c], [key, ..]) = measured("", NodeClass::Envoy);
     // The proxy of zone c reports load with zone d as its locality.
     let moved = node(NodeClass::Envoy, &c.node.id, "d");
+    let mut config = ControlConfig::clone(driver.state.config());
+    config.zones.insert("d".into());
+    driver.reload(Arc::new(config));
     driver
         .state
         .handle_report(&moved, &[stats("orders", 150)], driver.now);

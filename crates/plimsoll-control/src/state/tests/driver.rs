@@ -59,9 +59,11 @@ impl Driver {
     pub(crate) fn open_as(&mut self, node: &NodeInfo, returning: bool) -> ViewKey {
         let key = self
             .state
-            .handle_open(node, StreamKind::Ads, returning, self.now);
+            .handle_open(node, StreamKind::Ads, returning, None, self.now)
+            .unwrap();
         self.state
-            .handle_open(node, StreamKind::Lrs, false, self.now);
+            .handle_open(node, StreamKind::Lrs, false, None, self.now)
+            .unwrap();
         self.drain();
         key
     }

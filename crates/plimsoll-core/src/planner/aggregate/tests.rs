@@ -1,5 +1,7 @@
 //! Tests of rates per node: which reports count, for which zone, and until when.
 
+#![expect(clippy::float_cmp, reason = "rates are exact")]
+
 use super::*;
 use crate::model::load_report::UpstreamLocalityStats;
 
@@ -53,7 +55,7 @@ impl Harness {
         self.0
             .handle_report(
                 &node(id, zone),
-                &stats(cluster, issued, interval),
+                &[stats(cluster, issued, interval)],
                 &config,
                 at(now),
             )
@@ -62,6 +64,19 @@ impl Harness {
 
     fn deadline(&self, id: &str) -> Option<Instant> {
         self.0.deadline(id, 3)
+    }
+
+    fn expire(&mut self, id: &str, now: u64) -> Expired {
+        self.0
+            .expire(&id.into(), &PlannerConfig::default(), at(now))
+    }
+
+    /// What each node counts with, per second.
+    fn counted(&self) -> Vec<(&str, f64)> {
+        let views = self.0.views(at(0));
+        views
+            .map(|node| (&**node.id, node.counted_per_second))
+            .collect()
     }
 }
 
@@ -86,7 +101,7 @@ fn a_report_changes_both_sums_where_the_reporter_is() {
     let first = harness.report("n1", ("a", "orders", 100), 0);
     assert!(first.joined && first.moved_from.is_none());
     assert_eq!(
-        table(&first.changes),
+        table(&first.effects.changes),
         [
             ("a", "", None, Some(10.0)),
             ("a", "orders", None, Some(10.0))
@@ -95,7 +110,7 @@ fn a_report_changes_both_sums_where_the_reporter_is() {
     let other = harness.report("n1", ("a", "users", 50), 0);
     assert!(!other.joined);
     assert_eq!(
-        table(&other.changes),
+        table(&other.effects.changes),
         [
             ("a", "", Some(10.0), Some(15.0)),
             ("a", "users", None, Some(5.0))
@@ -103,7 +118,7 @@ fn a_report_changes_both_sums_where_the_reporter_is() {
     );
     let next = harness.report("n1", ("a", "orders", 200), 10);
     assert_eq!(
-        table(&next.changes),
+        table(&next.effects.changes),
         [
             ("a", "", Some(15.0), Some(25.0)),
             ("a", "orders", Some(10.0), Some(20.0))
@@ -119,16 +134,14 @@ fn a_node_that_changes_zones_takes_all_its_demand_along() {
     let moved = harness.report("n1", ("b", "orders", 100), 10);
     assert_eq!(moved.moved_from, Some(Locality::zone_only("a")));
     assert_eq!(
-        table(&moved.changes),
+        table(&moved.effects.changes),
         [
             ("a", "", Some(15.0), None),
-            ("b", "", None, Some(15.0)),
             ("a", "orders", Some(10.0), None),
-            ("b", "orders", None, Some(10.0)),
             ("a", "users", Some(5.0), None),
+            ("b", "", None, Some(15.0)),
+            ("b", "orders", None, Some(10.0)),
             ("b", "users", None, Some(5.0)),
-            ("b", "", Some(15.0), Some(15.0)),
-            ("b", "orders", Some(10.0), Some(10.0)),
         ]
     );
 }
@@ -138,11 +151,11 @@ fn three_missed_intervals_expire_a_report() {
     let mut harness = Harness::default();
     harness.report("n1", ("a", "orders", 100), 5);
     assert_eq!(harness.deadline("n1"), Some(at(35)));
-    let early = harness.0.expire("n1", 3, at(34));
-    assert!(early.changes.is_empty() && early.left.is_none());
-    let expired = harness.0.expire("n1", 3, at(35));
+    let early = harness.expire("n1", 34);
+    assert!(early.effects.changes.is_empty() && early.left.is_none());
+    let expired = harness.expire("n1", 35);
     assert_eq!(
-        table(&expired.changes),
+        table(&expired.effects.changes),
         [
             ("a", "", Some(10.0), None),
             ("a", "orders", Some(10.0), None)
@@ -185,7 +198,7 @@ fn an_implausibly_long_interval_has_a_rate_but_predicts_nothing() {
     let mut harness = Harness::default();
     let day = secs(86_400);
     let reported = harness.report_over("n1", ("a", "orders", 864_000), day, 0);
-    assert_eq!(table(&reported.changes)[1].3, Some(10.0));
+    assert_eq!(table(&reported.effects.changes)[1].3, Some(10.0));
     assert_eq!(harness.deadline("n1"), Some(at(30)));
 }
 
@@ -195,17 +208,46 @@ fn a_zero_report_is_valid_while_the_stream_is_open() {
     harness.report("grpc", ("a", "orders", 100), 0);
     let idle = harness.report("grpc", ("a", "orders", 0), 10);
     assert_eq!(
-        table(&idle.changes)[1],
+        table(&idle.effects.changes)[1],
         ("a", "orders", Some(10.0), Some(0.0))
     );
-    assert_eq!(harness.deadline("grpc"), None);
-    assert!(harness.0.expire("grpc", 3, at(100_000)).changes.is_empty());
-    // An hour later the stream closes: the node still has one interval to come back.
-    harness.0.handle_disconnect("grpc", at(3600));
     assert_eq!(harness.deadline("grpc"), Some(at(3610)));
-    assert!(harness.0.expire("grpc", 3, at(3609)).left.is_none());
-    let left = harness.0.expire("grpc", 3, at(3610)).left;
+    assert!(harness.expire("grpc", 3609).effects.changes.is_empty());
+    // The stream closes: the node still has one interval to come back.
+    harness.0.handle_disconnect("grpc", at(3000));
+    assert_eq!(harness.deadline("grpc"), Some(at(3010)));
+    assert!(harness.expire("grpc", 3009).left.is_none());
+    let left = harness.expire("grpc", 3010).left;
     assert_eq!(left.unwrap().1, LeaveReason::Disconnected);
+}
+
+#[test]
+fn an_idle_node_expires_after_an_hour() {
+    let mut harness = Harness::default();
+    harness.report("grpc", ("a", "orders", 0), 10);
+    assert!(harness.expire("grpc", 3609).left.is_none());
+    let left = harness.expire("grpc", 3610).left;
+    assert_eq!(left.unwrap().1, LeaveReason::Silent);
+}
+
+#[test]
+fn an_interval_counts_at_most_three_times_the_requested_one() {
+    let mut harness = Harness::default();
+    let reported = harness.report_over("n1", ("a", "orders", 36_000), secs(3600), 0);
+    assert_eq!(
+        table(&reported.effects.changes)[1].3,
+        Some(10.0),
+        "the rate is exact"
+    );
+    assert_eq!(reported.interval, secs(3600), "all of it was covered");
+    assert_eq!(harness.deadline("n1"), Some(at(90)));
+    harness.0.handle_disconnect("n1", at(1));
+    assert_eq!(harness.deadline("n1"), Some(at(31)));
+    // Asked for a minute, the node may take three.
+    harness.report_over("n2", ("a", "orders", 1), secs(10), 0);
+    harness.0.handle_report_interval("n2", secs(60), at(0));
+    harness.report_over("n2", ("a", "orders", 1), secs(600), 60);
+    assert_eq!(harness.deadline("n2"), Some(at(60 + 3 * 180)));
 }
 
 #[test]
@@ -217,12 +259,12 @@ fn zero_reports_expire_with_a_silent_busy_node() {
         harness.report("envoy", ("a", "idle", 0), now);
     }
     assert_eq!(harness.deadline("envoy"), Some(at(40)));
-    let expired = harness.0.expire("envoy", 3, at(40));
+    let expired = harness.expire("envoy", 40);
     assert_eq!(expired.left.unwrap().1, LeaveReason::Silent);
     // The zero report expires as well if its interval is longer than that of the others.
     harness.report("envoy", ("a", "orders", 100), 100);
     harness.report_over("envoy", ("a", "idle", 0), secs(30), 100);
-    assert!(harness.0.expire("envoy", 3, at(130)).left.is_none());
+    assert!(harness.expire("envoy", 130).left.is_none());
     assert_eq!(harness.deadline("envoy"), Some(at(190)));
 }
 
@@ -251,9 +293,9 @@ fn reports_of_one_node_expire_independently() {
     harness.report("n1", ("a", "users", 50), 0);
     harness.report("n1", ("a", "users", 50), 10);
     assert_eq!(harness.deadline("n1"), Some(at(30)));
-    let expired = harness.0.expire("n1", 3, at(30));
+    let expired = harness.expire("n1", 30);
     assert_eq!(
-        table(&expired.changes),
+        table(&expired.effects.changes),
         [
             ("a", "", Some(15.0), Some(5.0)),
             ("a", "orders", Some(10.0), None)
@@ -269,8 +311,18 @@ fn implausible_reports_change_nothing() {
     harness.report("n1", ("a", "orders", 100), 0);
     let config = PlannerConfig::default();
     let mut ignored = |node: Node, stats: ClusterStats| {
-        let result = harness.0.handle_report(&node, &stats, &config, at(10));
-        result.unwrap_err()
+        let result = harness.0.handle_report(&node, &[stats], &config, at(10));
+        match result {
+            Err(reason) => reason,
+            Ok(reported) => {
+                assert!(reported.effects.changes.is_empty() && !reported.joined);
+                let [(cluster, reason)] = &reported.ignored[..] else {
+                    panic!("{reported:?}");
+                };
+                assert_eq!(&**cluster, "orders");
+                *reason
+            }
+        }
     };
     let good = || stats("orders", 100, secs(10));
     let n1 = || node("n1", "a");
@@ -298,16 +350,145 @@ fn implausible_reports_change_nothing() {
 }
 
 #[test]
-fn sums_stay_exact() {
-    let mut sum = Rate::default();
-    let third = Rate::from_stats(&stats("orders", 1, secs(3))).unwrap();
-    let tenth = Rate::from_stats(&stats("orders", 1, secs(10))).unwrap();
-    for _ in 0..1000 {
-        sum.add(third);
-        sum.add(tenth);
-        sum.subtract(third);
+fn an_unusable_cluster_of_a_report_does_not_spoil_the_others() {
+    let mut reports = Reports::default();
+    let clusters = [
+        stats("orders", 100, secs(10)),
+        stats("users", 1, Duration::ZERO),
+        stats("carts", 50, secs(10)),
+    ];
+    let config = PlannerConfig::default();
+    let reported = reports
+        .handle_report(&node("n1", "a"), &clusters, &config, at(0))
+        .unwrap();
+    let ignored = ("users".into(), IgnoreReason::ImplausibleInterval);
+    assert_eq!(reported.ignored, [ignored]);
+    assert_eq!(
+        table(&reported.effects.changes),
+        [
+            ("a", "", None, Some(15.0)),
+            ("a", "carts", None, Some(5.0)),
+            ("a", "orders", None, Some(10.0)),
+        ]
+    );
+}
+
+/// Three honest nodes at 16 requests per second, whose median needs no rounding.
+fn fleet_of_three() -> Harness {
+    let mut harness = Harness::default();
+    for id in ["n1", "n2", "n3"] {
+        harness.report(id, ("a", "orders", 160), 0);
     }
-    assert_eq!(sum, Rate(100_000_000));
-    (0..1000).for_each(|_| sum.subtract(tenth));
-    assert_eq!(sum, Rate::default());
+    harness
+}
+
+#[test]
+fn a_node_counts_at_most_twenty_times_the_median() {
+    let mut harness = fleet_of_three();
+    // The median of 16, rounded up to five bits of millionths, times 20.
+    let cap = 16.252_928 * 20.0;
+    let heavy = harness.report("heavy", ("b", "orders", 3_200), 0);
+    assert!(heavy.effects.capped.is_empty(), "twenty times is allowed");
+    let liar = harness.report("liar", ("b", "orders", 10_000_000), 0);
+    let [capped] = &liar.effects.capped[..] else {
+        panic!("{:?}", liar.effects.capped);
+    };
+    assert_eq!((&*capped.node, capped.locality.zone()), ("liar", "b"));
+    assert_eq!(capped.reported.per_second(), 1e6);
+    assert_eq!(capped.counted.per_second(), cap);
+    assert_eq!(
+        table(&liar.effects.changes),
+        [("b", "", None, Some(cap)), ("b", "orders", None, Some(cap))]
+    );
+    let again = harness.report("liar", ("b", "orders", 20_000_000), 10);
+    assert!(again.effects.capped.is_empty(), "said once");
+    let sums = [
+        ("heavy", 320.0),
+        ("liar", cap),
+        ("n1", 16.0),
+        ("n2", 16.0),
+        ("n3", 16.0),
+    ];
+    assert_eq!(harness.counted(), sums);
+}
+
+#[test]
+fn clusters_of_a_capped_node_count_in_proportion() {
+    let mut harness = fleet_of_three();
+    let cap = 16.252_928 * 20.0;
+    harness.report("liar", ("b", "orders", 1_000_000), 0);
+    let more = harness.report("liar", ("b", "users", 3_000_000), 0);
+    assert_eq!(
+        table(&more.effects.changes),
+        [
+            ("b", "", Some(cap), Some(cap)),
+            ("b", "orders", Some(cap), Some(cap / 4.0)),
+            ("b", "users", None, Some(cap * 3.0 / 4.0)),
+        ]
+    );
+    // Honest again: everything counts with its rate.
+    let honest = harness.report("liar", ("b", "users", 0), 10);
+    assert_eq!(table(&honest.effects.changes)[0].3, Some(cap));
+    let honest = harness.report("liar", ("b", "orders", 100), 10);
+    assert_eq!(
+        table(&honest.effects.changes),
+        [
+            ("b", "", Some(cap), Some(10.0)),
+            ("b", "orders", Some(cap), Some(10.0)),
+        ]
+    );
+}
+
+#[test]
+fn one_or_two_nodes_are_not_capped_and_a_third_one_caps_them() {
+    let mut harness = Harness::default();
+    harness.report("n1", ("a", "orders", 10), 0);
+    harness.report("n2", ("a", "orders", 10_000_000), 0);
+    assert_eq!(harness.counted(), [("n1", 1.0), ("n2", 1e6)]);
+    let third = harness.report("n3", ("a", "orders", 10), 0);
+    let [capped] = &third.effects.capped[..] else {
+        panic!("{:?}", third.effects.capped);
+    };
+    assert_eq!(&*capped.node, "n2");
+    let counted = capped.counted.per_second();
+    assert!((20.0..=21.25).contains(&counted), "{counted}");
+    // The third one leaves, and nobody can tell who is wrong.
+    let gone = harness.expire("n3", 30);
+    assert_eq!(gone.left.unwrap().1, LeaveReason::Silent);
+    assert_eq!(harness.counted()[1], ("n2", 1e6));
+    assert!(table(&gone.effects.changes).contains(&("a", "", Some(counted), Some(1e6))));
+}
+
+#[test]
+fn a_cap_follows_the_median() {
+    let mut harness = fleet_of_three();
+    harness.report("liar", ("b", "orders", 10_000_000), 0);
+    let before = harness.counted()[0].1;
+    for id in ["n1", "n2", "n3"] {
+        harness.report(id, ("a", "orders", 320), 10);
+    }
+    let after = harness.counted()[0].1;
+    assert_eq!((after, before), (2.0 * before, 16.252_928 * 20.0));
+}
+
+#[test]
+fn a_node_with_most_of_a_zone_is_named_if_the_zone_has_three() {
+    let mut harness = Harness::default();
+    harness.report("n1", ("a", "orders", 100), 0);
+    harness.report("n2", ("a", "orders", 900), 0);
+    harness.report("n3", ("b", "orders", 100), 0);
+    assert_eq!(harness.0.dominant_nodes(), [], "two nodes");
+    harness.report("n4", ("a", "orders", 800), 0);
+    assert_eq!(harness.0.dominant_nodes(), [], "exactly half");
+    harness.report("n2", ("a", "orders", 1800), 10);
+    let dominant = harness.0.dominant_nodes();
+    let [node] = &dominant[..] else {
+        panic!("{dominant:?}");
+    };
+    assert_eq!((&**node.id, node.locality.zone()), ("n2", "a"));
+    assert_eq!(
+        (node.counted_per_second, node.zone_per_second),
+        (180.0, 270.0)
+    );
+    assert_eq!(harness.0.nodes_with_demand(), 4);
 }

@@ -208,8 +208,8 @@ fn an_idle_fleet_has_no_data() {
     assert!(!harness.plan(None).unwrap().has_data());
     assert_eq!(
         harness.planner.poll_timeout(),
-        None,
-        "nothing to keep fresh"
+        Some(at(3640)),
+        "nothing to keep fresh: only idle nodes expire"
     );
     harness.report("a1", "a", 5, 401);
     assert_eq!(harness.causes(), [UpdateCause::FirstData]);

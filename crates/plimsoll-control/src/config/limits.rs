@@ -1,0 +1,205 @@
+//! [`Limits`]: what proxies can make the control plane keep or compute.
+//!
+//! Fleet names, node ids, zones and reports come from the network. docs/control.md has a table of
+//! all limits; each counts in `plimsoll_control_limit_exceeded_total`.
+
+use std::ops::RangeInclusive;
+
+use plimsoll_core::units::FieldError;
+use plimsoll_xds::driver::RequestLimits;
+use plimsoll_xds::yaml::proto_json::Uint;
+use serde::Deserialize;
+
+use crate::fleet::FleetLimits;
+
+/// Largest value of a limit that counts things: enough for any fleet, and far from overflow.
+const MAX_COUNT: u64 = 10_000_000;
+
+/// Limits of the control plane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    pub fleets: FleetLimits,
+    /// Limits of one message of a proxy.
+    pub requests: RequestLimits,
+    /// Bytes of load reports that wait for the writer; more slow down the reporting streams.
+    pub queue_bytes: usize,
+    /// Zones in `hosts`, and in `demand`, of a what-if question.
+    pub what_if_zones: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            fleets: FleetLimits::default(),
+            requests: RequestLimits::default(),
+            queue_bytes: 32 << 20,
+            what_if_zones: 256,
+        }
+    }
+}
+
+/// Limits of what proxies can make the control plane keep or compute.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct LimitsYaml {
+    /// Nodes of all fleets, at least 1. Default 50000.
+    nodes: Option<Uint<u64>>,
+    /// Fleets, at least 1. Default 1000.
+    fleets: Option<Uint<u64>>,
+    /// Zones of one fleet beside those with endpoints of a service and `fleets.zones`, at least 1.
+    /// Default 64.
+    zones_per_fleet: Option<Uint<u64>>,
+    /// Bytes of each string of a node and of each part of a locality, 16 to 4096. Default 256.
+    node_string_bytes: Option<Uint<u64>>,
+    /// Entries of `node.client_features`, at least 1. Default 64.
+    client_features: Option<Uint<u64>>,
+    /// Bytes of a resource name, cluster name, type URL, version or nonce, 64 to 65536. Default
+    /// 1024.
+    name_bytes: Option<Uint<u64>>,
+    /// Resource names of a discovery request, at least 1. Default 32768.
+    names: Option<Uint<u64>>,
+    /// Clusters of a load report, and clusters of a fleet whose demand is kept apart, 1 to 1000000.
+    /// Default 4096.
+    clusters_per_report: Option<Uint<u64>>,
+    /// Upstream localities of one cluster of a load report, at least 1. Default 1000.
+    localities_per_cluster: Option<Uint<u64>>,
+    /// Upstream localities of a load report, at least 1. Default 16384.
+    localities_per_report: Option<Uint<u64>>,
+    /// Bytes of the text of a NACK that are kept; the rest is cut. 64 to 65536, default 1024.
+    text_bytes: Option<Uint<u64>>,
+    /// Bytes of load reports that wait to be processed, 65536 to 1073741824. Default 33554432.
+    queue_bytes: Option<Uint<u64>>,
+    /// Zones in `hosts`, and in `demand`, of a what-if question, 1 to 4096. Default 256.
+    what_if_zones: Option<Uint<u64>>,
+}
+
+/// A field of the file: its name, the written value, the limit that it sets, and its range.
+type Field<'a> = (
+    &'static str,
+    Option<Uint<u64>>,
+    &'a mut usize,
+    RangeInclusive<u64>,
+);
+
+impl LimitsYaml {
+    pub(super) fn validate(&self) -> Result<Limits, FieldError> {
+        let mut limits = Limits::default();
+        for (field, written, limit, range) in self.fields(&mut limits) {
+            let Some(Uint(written)) = written else {
+                continue;
+            };
+            let (low, high) = (range.start(), range.end());
+            let outside =
+                || FieldError::new(field, format!("{written} is outside {low} to {high}"));
+            if !range.contains(&written) {
+                return Err(outside());
+            }
+            *limit = usize::try_from(written).map_err(|_| outside())?;
+        }
+        Ok(limits)
+    }
+
+    #[rustfmt::skip]
+    fn fields<'a>(&self, limits: &'a mut Limits) -> [Field<'a>; 13] {
+        const COUNT: RangeInclusive<u64> = 1..=MAX_COUNT;
+        let Limits { fleets, requests, queue_bytes, what_if_zones } = limits;
+        [
+            ("nodes", self.nodes, &mut fleets.nodes, COUNT),
+            ("fleets", self.fleets, &mut fleets.fleets, COUNT),
+            ("zones_per_fleet", self.zones_per_fleet, &mut fleets.zones_per_fleet, COUNT),
+            ("node_string_bytes", self.node_string_bytes, &mut requests.node_string_bytes,
+                16..=4096),
+            ("client_features", self.client_features, &mut requests.client_features, COUNT),
+            ("name_bytes", self.name_bytes, &mut requests.name_bytes, 64..=65_536),
+            ("names", self.names, &mut requests.names, COUNT),
+            ("clusters_per_report", self.clusters_per_report, &mut requests.clusters_per_report,
+                1..=1_000_000),
+            ("localities_per_cluster", self.localities_per_cluster,
+                &mut requests.localities_per_cluster, COUNT),
+            ("localities_per_report", self.localities_per_report,
+                &mut requests.localities_per_report, COUNT),
+            ("text_bytes", self.text_bytes, &mut requests.text_bytes, 64..=65_536),
+            ("queue_bytes", self.queue_bytes, queue_bytes, 65_536..=1 << 30),
+            ("what_if_zones", self.what_if_zones, what_if_zones, 1..=4096),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIELDS: [(&str, u64, u64, u64); 13] = [
+        ("nodes", 50_000, 1, MAX_COUNT),
+        ("fleets", 1000, 1, MAX_COUNT),
+        ("zones_per_fleet", 64, 1, MAX_COUNT),
+        ("node_string_bytes", 256, 16, 4096),
+        ("client_features", 64, 1, MAX_COUNT),
+        ("name_bytes", 1024, 64, 65_536),
+        ("names", 32_768, 1, MAX_COUNT),
+        ("clusters_per_report", 4096, 1, 1_000_000),
+        ("localities_per_cluster", 1000, 1, MAX_COUNT),
+        ("localities_per_report", 16_384, 1, MAX_COUNT),
+        ("text_bytes", 1024, 64, 65_536),
+        ("queue_bytes", 32 << 20, 65_536, 1 << 30),
+        ("what_if_zones", 256, 1, 4096),
+    ];
+
+    fn parse(field: &str, value: u64) -> Result<Limits, FieldError> {
+        let yaml: LimitsYaml = serde_json::from_value(serde_json::json!({ field: value })).unwrap();
+        yaml.validate()
+    }
+
+    /// Values of all limits, in the order of `FIELDS`.
+    fn values(limits: &Limits) -> [usize; 13] {
+        let Limits {
+            fleets, requests, ..
+        } = limits;
+        [
+            fleets.nodes,
+            fleets.fleets,
+            fleets.zones_per_fleet,
+            requests.node_string_bytes,
+            requests.client_features,
+            requests.name_bytes,
+            requests.names,
+            requests.clusters_per_report,
+            requests.localities_per_cluster,
+            requests.localities_per_report,
+            requests.text_bytes,
+            limits.queue_bytes,
+            limits.what_if_zones,
+        ]
+    }
+
+    #[test]
+    fn defaults_apply_to_what_is_not_written() {
+        let defaults = values(&LimitsYaml::default().validate().unwrap());
+        assert_eq!(
+            defaults.map(|value| value as u64),
+            FIELDS.map(|field| field.1)
+        );
+    }
+
+    #[test]
+    fn every_limit_is_set_alone_within_its_range() {
+        for (index, (field, _, low, high)) in FIELDS.into_iter().enumerate() {
+            for value in [low, high] {
+                let mut expected = FIELDS.map(|field| field.1);
+                expected[index] = value;
+                let limits = parse(field, value).unwrap();
+                assert_eq!(
+                    values(&limits).map(|value| value as u64),
+                    expected,
+                    "{field}"
+                );
+            }
+            for value in [low - 1, high + 1] {
+                let error = parse(field, value).unwrap_err();
+                let text = format!("{field}: {value} is outside {low} to {high}");
+                assert_eq!(error.to_string(), text);
+            }
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! [`OpenRefusal`]: why a stream of a node is not accepted.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use tonic::Status;
+
+/// Why a stream is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenRefusal {
+    /// There are this many nodes, all with a stream.
+    Nodes(usize),
+    /// There are this many fleets, all with a connected node.
+    Fleets(usize),
+    /// The fleet has nodes in this many zones that are not configured.
+    Zones(usize),
+    /// A stream of the same kind and node is open from another address.
+    DuplicateId {
+        /// Address of the stream that is open.
+        first: IpAddr,
+        /// Address of the stream that is refused.
+        second: IpAddr,
+    },
+}
+
+impl OpenRefusal {
+    /// Returns the name of the limit in the configuration file and in metrics.
+    pub const fn limit(self) -> &'static str {
+        match self {
+            Self::Nodes(_) => "nodes",
+            Self::Fleets(_) => "fleets",
+            Self::Zones(_) => "zones_per_fleet",
+            Self::DuplicateId { .. } => "duplicate_id",
+        }
+    }
+
+    /// Returns the status for the peer. It does not learn the address of another one.
+    pub fn status(self) -> Status {
+        match self {
+            Self::Nodes(_) | Self::Fleets(_) | Self::Zones(_) => {
+                Status::resource_exhausted(self.to_string())
+            }
+            Self::DuplicateId { .. } => Status::already_exists(
+                "node.id: a node with this id and node.cluster is connected from another address; \
+                 ids must be unique within a fleet",
+            ),
+        }
+    }
+}
+
+impl fmt::Display for OpenRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nodes(most) => write!(f, "{most} nodes are connected (limits.nodes)"),
+            Self::Fleets(most) => {
+                write!(
+                    f,
+                    "node.cluster: {most} fleets are connected (limits.fleets)"
+                )
+            }
+            Self::Zones(most) => write!(
+                f,
+                "node.locality: the fleet has nodes in {most} zones without endpoints \
+                 (limits.zones_per_fleet)"
+            ),
+            Self::DuplicateId { first, second } => {
+                write!(
+                    f,
+                    "node.id: used from {second} while connected from {first}"
+                )
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::Code;
+
+    use super::*;
+
+    #[test]
+    fn statuses_name_field_and_limit() {
+        let cases = [
+            (
+                OpenRefusal::Nodes(2),
+                "nodes",
+                "2 nodes are connected (limits.nodes)",
+            ),
+            (
+                OpenRefusal::Fleets(3),
+                "fleets",
+                "node.cluster: 3 fleets are connected (limits.fleets)",
+            ),
+            (
+                OpenRefusal::Zones(4),
+                "zones_per_fleet",
+                "node.locality: the fleet has nodes in 4 zones without endpoints \
+                 (limits.zones_per_fleet)",
+            ),
+        ];
+        for (refusal, limit, text) in cases {
+            assert_eq!(refusal.limit(), limit);
+            let status = refusal.status();
+            assert_eq!(
+                (status.code(), status.message()),
+                (Code::ResourceExhausted, text)
+            );
+        }
+    }
+
+    #[test]
+    fn a_duplicate_does_not_learn_the_address_of_the_other() {
+        let refusal = OpenRefusal::DuplicateId {
+            first: [10, 0, 0, 1].into(),
+            second: [10, 0, 0, 2].into(),
+        };
+        assert_eq!(refusal.limit(), "duplicate_id");
+        assert_eq!(refusal.status().code(), Code::AlreadyExists);
+        assert!(!refusal.status().message().contains("10.0.0.1"));
+        let text = "node.id: used from 10.0.0.2 while connected from 10.0.0.1";
+        assert_eq!(refusal.to_string(), text);
+    }
+}

@@ -1,0 +1,65 @@
+//! Keys of views and events of the state.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_core::model::locality::Locality;
+use plimsoll_core::planner::{Plan, PlannerEvent};
+use plimsoll_xds::node::NodeInfo;
+
+use crate::delivery::NodeClass;
+use crate::fleet::OpenRefusal;
+
+/// Identifies a view: receivers with the same key see the same resources.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ViewKey {
+    /// Fleet of the receivers (`node.cluster`).
+    pub fleet: Arc<str>,
+    pub class: NodeClass,
+    /// Locality of the receivers (`node.locality`).
+    pub locality: Locality,
+    /// Whether the receivers had an assignment before this control plane started.
+    pub returning: bool,
+}
+
+impl ViewKey {
+    /// Returns the key of a node's view.
+    pub fn of(node: &NodeInfo, returning: bool) -> Self {
+        Self {
+            fleet: Arc::clone(&node.node.cluster),
+            class: NodeClass::of(node),
+            locality: node.node.locality.clone(),
+            returning,
+        }
+    }
+}
+
+/// An event for logs and counters.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ControlEvent {
+    Planner(PlannerEvent),
+    /// The planner made a plan. It is not delivered while demand is still incomplete.
+    Planned(Arc<Plan>),
+    ConfigApplied {
+        services: usize,
+    },
+    /// The heartbeat is shorter than configured, because a `staleness_threshold` requires it.
+    HeartbeatShortened {
+        /// Service with the shortest staleness threshold.
+        cluster: Arc<str>,
+        staleness_threshold: Duration,
+        /// Configured or default value of `demand.heartbeat`.
+        written: Duration,
+        heartbeat: Duration,
+    },
+    FleetChanged {
+        fleet: Arc<str>,
+        nodes: usize,
+    },
+    /// A stream of a node was refused.
+    StreamRefused {
+        fleet: Arc<str>,
+        node: Arc<str>,
+        refusal: OpenRefusal,
+    },
+}

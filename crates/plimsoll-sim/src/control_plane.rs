@@ -31,6 +31,7 @@ impl ControlPlane {
         let config = PlannerConfig::try_new(PlannerConfigParts {
             tau: settings.planner.tau.map(|duration| duration.0),
             heartbeat: settings.planner.heartbeat.map(|duration| duration.0),
+            max_times_median: settings.planner.max_times_median,
             default_report_interval: Some(std::time::Duration::from_nanos(
                 settings.report_interval,
             )),

@@ -34,6 +34,11 @@ pub(crate) fn round(value: f64) -> u64 {
     value.round() as u64
 }
 
+/// Returns a count times a factor, rounded.
+pub(crate) fn scaled(count: u64, factor: f64) -> u64 {
+    round(count as f64 * factor)
+}
+
 /// Returns the index of the interval of `width` that contains `at`.
 pub(crate) fn slot(at: u64, width: u64) -> usize {
     usize::try_from(at / width.max(1)).unwrap_or(usize::MAX)
@@ -52,6 +57,11 @@ pub(crate) fn ratio(part: f64, whole: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counts_are_scaled_and_rounded() {
+        assert_eq!((scaled(7, 1.0), scaled(7, 0.5), scaled(0, 1e9)), (7, 4, 0));
+    }
 
     #[test]
     fn seconds_round_trip() {

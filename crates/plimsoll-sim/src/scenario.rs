@@ -81,6 +81,8 @@ pub(crate) struct Zone {
     /// Share of the zone's requests that each simulated balancer issues.
     pub(crate) balancers: Vec<f64>,
     pub(crate) hosts: Vec<HostGroup>,
+    /// The first balancer reports this many times the requests that it issues.
+    pub(crate) exaggeration: f64,
 }
 
 impl Zone {

@@ -95,6 +95,8 @@ pub struct ZoneParts {
     pub proxies: Option<u32>,
     /// The first proxy issues this many times the requests of another one.
     pub heavy_proxy: Option<f64>,
+    /// The first proxy reports this many times the requests that it issues.
+    pub liar: Option<f64>,
     /// Groups of upstream hosts.
     pub hosts: Vec<HostGroupParts>,
 }
@@ -173,6 +175,8 @@ pub struct ControlPlaneParts {
     pub heartbeat: Option<HumanDuration>,
     /// Age at which fractions expire; default 60 s.
     pub staleness_threshold: Option<HumanDuration>,
+    /// A proxy counts with at most this many times the median of all proxies; default 20.
+    pub max_times_median: Option<u32>,
 }
 
 /// The section `[balancer]` of a scenario.

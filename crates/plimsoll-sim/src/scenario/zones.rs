@@ -114,6 +114,10 @@ fn one_zone(parts: &ZoneParts, name: String, cap: Option<u32>) -> Result<Zone, F
         Some(heavy) => positive(heavy, "heavy_proxy")?,
         None => 1.0,
     };
+    let exaggeration = match parts.liar {
+        Some(factor) => positive(factor, "liar")?,
+        None => 1.0,
+    };
     let hosts: Result<Vec<HostGroup>, FieldError> = parts
         .hosts
         .iter()
@@ -126,6 +130,7 @@ fn one_zone(parts: &ZoneParts, name: String, cap: Option<u32>) -> Result<Zone, F
         share: not_negative(parts.demand, "demand")?,
         proxies,
         balancers: balancers(proxies, cap, heavy),
+        exaggeration,
         hosts: hosts?,
     };
     if zone.host_count() > MAX_HOSTS {

@@ -4,6 +4,7 @@ use plimsoll_core::model::locality::Locality;
 
 use super::World;
 use super::queue::Event;
+use crate::num;
 use crate::scenario::NEVER;
 
 impl World<'_> {
@@ -11,13 +12,21 @@ impl World<'_> {
         let settings = &self.scenario.control_plane;
         let next = self.now + settings.report_interval;
         self.queue.post(next, Event::LoadReport(balancer));
-        let Some(proxy) = &mut self.balancers[balancer as usize].proxy else {
+        let slot = &mut self.balancers[balancer as usize];
+        let exaggeration = match slot.number {
+            0 => self.scenario.zones[slot.zone].exaggeration,
+            _ => 1.0,
+        };
+        let Some(proxy) = &mut slot.proxy else {
             return;
         };
         let zones = self.scenario.zones.iter();
         let localities: Vec<Locality> = zones.map(|zone| zone.locality.clone()).collect();
         let weight = u64::from(self.scenario.requests_per_sample);
-        let stats = proxy.drain_load_stats(&localities, weight, self.now);
+        let mut stats = proxy.drain_load_stats(&localities, weight, self.now);
+        for zone in &mut stats.upstream_locality_stats {
+            zone.total_issued_requests = num::scaled(zone.total_issued_requests, exaggeration);
+        }
         let number = self.load_reports.insert((proxy.node.clone(), stats));
         self.queue
             .post(self.now + settings.delay, Event::LoadReportArrives(number));
@@ -75,7 +84,7 @@ impl World<'_> {
             if let Some(proxy) = &mut self.balancers[balancer].proxy {
                 proxy.handle_observed_traffic(fractions.clone(), self.now);
             }
-            self.arm(crate::num::index(balancer));
+            self.arm(num::index(balancer));
         }
     }
 }

@@ -56,7 +56,7 @@ observed_load, headroom, convergent, hybrid, optimum (computed, not simulated).
 Fields of a scenario:
   title, description, seed, duration, measure_from, policies
   [traffic]              mean_utilization or requests_per_second, arrivals, wave
-  [[zone]]               name, count, demand, proxies, heavy_proxy, hosts
+  [[zone]]               name, count, demand, proxies, heavy_proxy, liar, hosts
   [host]                 service, servers, queue, detection
   [network]              local, remote
   [reports]              mode, period, meter_window, noise, loss, delay

@@ -1,0 +1,270 @@
+//! Attacks on `plimsoll control` by a scripted client on loopback, which has nothing but a TCP
+//! connection: the process keeps answering, its memory stays bounded, and the fractions of honest
+//! proxies do not move. docs/control.md has the limits.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests"
+)]
+
+#[path = "attacks/support.rs"]
+mod support;
+
+use std::sync::Arc;
+
+use plimsoll_xds::driver::{DELTA_AGGREGATED_RESOURCES, STREAM_LOAD_STATS};
+use support::{Control, HonestFleet, Peer, field, node, number, text, zone};
+
+/// Bytes of a message just below the limit of 4 MiB.
+const FULL: usize = (4 << 20) - (64 << 10);
+
+/// Sends messages on streams of a new connection until `streams` have ended or responded.
+async fn flood(
+    control: &Control,
+    path: &'static str,
+    streams: usize,
+    message: &[u8],
+) -> Vec<String> {
+    let mut ends = Vec::new();
+    let mut peer = Peer::connect(control.xds).await;
+    for _ in 0..streams {
+        let mut stream = peer.open(path).await;
+        stream.send(message).await;
+        ends.push(stream.end().await);
+    }
+    ends
+}
+
+/// Runs an attack beside an honest fleet, and checks that nobody noticed.
+async fn survive<F: Future<Output = ()>>(attack: impl FnOnce(Arc<Control>) -> F) {
+    let control = Arc::new(Control::start());
+    let fleet = HonestFleet::start(control.xds);
+    control.wait_for_fractions().await;
+    let watch = control.watch();
+    attack(Arc::clone(&control)).await;
+    let watched = watch.stop().await;
+    assert!(watched.answers > 0);
+    assert!(
+        watched.largest_rss < support::MAX_RSS,
+        "{} MiB of memory",
+        watched.largest_rss >> 20
+    );
+    control.wait_for_fractions().await;
+    fleet.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_report_with_a_hundred_thousand_localities_is_refused() {
+    survive(async |control| {
+        // Each is distinct: comparing each with all others took the writer minutes.
+        let mut stats = text(1, "orders");
+        for index in 0..100_000 {
+            let locality = field(1, &text(2, &format!("z{index}")));
+            stats.extend(field(2, &[locality, number(8, 1)].concat()));
+        }
+        let report = [field(1, &node("liar", "edge", "zone-a")), field(2, &stats)].concat();
+        let ends = flood(&control, STREAM_LOAD_STATS, 4, &report).await;
+        for end in ends {
+            assert!(end.contains("more than 1000 entries"), "{end}");
+        }
+        let refused = control
+            .metric("limit_exceeded_total{limit=\"localities_per_cluster\"}")
+            .await;
+        assert!(refused >= 4.0, "{refused}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn empty_client_features_and_statistics_take_no_memory() {
+    survive(async |control| {
+        // Two bytes on the wire are an empty string or message, which takes dozens in memory.
+        let features = text(10, "").repeat(FULL / 2);
+        let hello = field(1, &[node("fat", "edge", "zone-a"), features].concat());
+        for end in flood(&control, STREAM_LOAD_STATS, 8, &hello).await {
+            assert!(
+                end.contains("node.client_features: more than 64 entries"),
+                "{end}"
+            );
+        }
+        let stats = [
+            field(1, &node("fat", "edge", "zone-a")),
+            text(2, "").repeat(FULL / 2),
+        ]
+        .concat();
+        for end in flood(&control, STREAM_LOAD_STATS, 8, &stats).await {
+            assert!(
+                end.contains("cluster_stats: more than 4096 entries"),
+                "{end}"
+            );
+        }
+        let names = [
+            field(1, &node("fat", "edge", "zone-a")),
+            text(3, "").repeat(FULL / 2),
+        ]
+        .concat();
+        for end in flood(&control, DELTA_AGGREGATED_RESOURCES, 8, &names).await {
+            assert!(
+                end.contains("resource_names_subscribe: more than 32768 entries"),
+                "{end}"
+            );
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn long_strings_of_a_node_are_refused_by_name() {
+    survive(async |control| {
+        let long = "x".repeat(FULL);
+        for (message, name) in [
+            (node(&long, "edge", "zone-a"), "node.id"),
+            (node("1", &long, "zone-a"), "node.cluster"),
+            (node("1", "edge", &long), "node.locality.zone"),
+        ] {
+            for end in flood(&control, STREAM_LOAD_STATS, 4, &field(1, &message)).await {
+                assert!(end.starts_with(&format!("3: {name}: ")), "{end}");
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fleets_beyond_the_limit_are_refused_and_names_are_forgotten() {
+    survive(async |control| {
+        // The process of the test has 20 fleets: nodes that have left make room for others.
+        let mut peer = Peer::connect(control.xds).await;
+        for index in 0..200 {
+            let mut stream = peer.open(STREAM_LOAD_STATS).await;
+            let name = format!("fleet-{index}-{}", "x".repeat(200));
+            stream.send(&field(1, &node("1", &name, "zone-a"))).await;
+            stream.response().await;
+        }
+        let mut open = Vec::new();
+        let mut refused = None;
+        for index in 0..40 {
+            let mut stream = peer.open(STREAM_LOAD_STATS).await;
+            stream
+                .send(&field(1, &node("1", &format!("held-{index}"), "zone-a")))
+                .await;
+            match stream.response_or_end().await {
+                None => open.push(stream),
+                Some(end) => refused = Some(end),
+            }
+        }
+        let refused = refused.expect("not all fit");
+        assert!(
+            refused.contains("20 fleets are connected (limits.fleets)"),
+            "{refused}"
+        );
+        assert!(control.metric("fleets").await <= 20.0);
+        drop(open);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_poisoned_report_does_not_move_demand() {
+    survive(async |control| {
+        // An hour's interval used to count for three, a zone that exists nowhere for all demand.
+        let report = |id: &str, place: &str, requests: u64, seconds: u64| {
+            let locality = field(1, &zone("zone-a"));
+            let entry = field(2, &[locality, number(8, requests)].concat());
+            let interval = field(4, &number(1, seconds));
+            let stats = [text(1, "orders"), entry, interval].concat();
+            [field(1, &node(id, "edge", place)), field(2, &stats)].concat()
+        };
+        let mut peer = Peer::connect(control.xds).await;
+        let mut streams = Vec::new();
+        for message in [
+            report("evil-1", "zone-evil", 1_000_000, 1),
+            report("evil-2", "zone-c", u64::MAX, 3600),
+        ] {
+            let mut stream = peer.open(STREAM_LOAD_STATS).await;
+            stream.send(&message).await;
+            stream.response().await;
+            streams.push(stream);
+        }
+        control
+            .wait_for_metric("load_reports_ignored_total{reason=\"unknown_zone\"}")
+            .await;
+        control
+            .wait_for_metric("load_reports_ignored_total{reason=\"implausible_rate\"}")
+            .await;
+        // Plausible for one process, but a hundred thousand times what its peers have.
+        let mut stream = peer.open(STREAM_LOAD_STATS).await;
+        stream
+            .send(&report("evil-3", "zone-b", 3_600_000_000, 3600))
+            .await;
+        stream.response().await;
+        control.wait_for_metric("nodes_capped_total").await;
+        let fleets = control.fleets().await;
+        let share = support::fraction(&fleets, "zone-b");
+        // Eleven honest nodes at 20 requests/s and one with at most twenty times that.
+        assert!(share < 6800, "{share} basis points");
+        let zones = fleets.to_string();
+        assert!(!zones.contains("zone-evil"), "{zones}");
+        drop(stream);
+        drop(streams);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fake_zones_are_limited_and_not_told_to_honest_proxies() {
+    survive(async |control| {
+        let mut peer = Peer::connect(control.xds).await;
+        let mut open = Vec::new();
+        let mut refused = 0;
+        for index in 0..90 {
+            let mut stream = peer.open(DELTA_AGGREGATED_RESOURCES).await;
+            let name = format!("fake-{index}");
+            let hello = field(1, &node(&name, "edge", &name));
+            let subscribe = [
+                hello,
+                text(2, support::ASSIGNMENTS),
+                text(3, "local_cluster"),
+            ]
+            .concat();
+            stream.send(&subscribe).await;
+            match stream.response_or_end().await {
+                None => open.push(stream),
+                Some(end) => {
+                    assert!(end.contains("limits.zones_per_fleet"), "{end}");
+                    refused += 1;
+                }
+            }
+        }
+        assert_eq!((open.len(), refused), (64, 26));
+        let fleets = control.fleets().await.to_string();
+        assert!(!fleets.contains("fake-"), "{fleets}");
+        let metrics = control.get("/metrics").await;
+        assert!(!metrics.contains("fake-"), "one series for all of them");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_what_if_about_thousands_of_zones_is_refused_and_a_large_one_delays_nobody() {
+    survive(async |control| {
+        let zones = |count: usize| {
+            let entry = |index| format!("\"z{index}\": {}", 1 + index % 7);
+            (0..count).map(entry).collect::<Vec<_>>().join(",")
+        };
+        let ask = |count| {
+            let (hosts, demand) = (zones(count), zones(count));
+            format!("{{\"cluster\": \"orders\", \"hosts\": {{{hosts}}}, \"demand\": {{{demand}}}}}")
+        };
+        let (status, body) = control.post("/api/v1/what-if", ask(8000)).await;
+        assert_eq!(status, 400, "{body}");
+        assert!(
+            body.contains("8000 zones exceed the limit of 256"),
+            "{body}"
+        );
+        let (status, body) = control.post("/api/v1/what-if", ask(256)).await;
+        assert_eq!(status, 200, "{body}");
+    })
+    .await;
+}

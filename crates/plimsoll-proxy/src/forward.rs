@@ -227,7 +227,19 @@ fn expired(expiry: Expiry, grpc: bool, exchange: Exchange) -> Response<ProxyBody
     LocalReply::from_expiry(expiry, ended).response(grpc, exchange)
 }
 
-fn failed(error: &plimsoll_client::Error, grpc: bool, exchange: Exchange) -> Response<ProxyBody> {
+/// Answers a request that got no response. A body that was refused is the client's fault.
+fn failed(
+    error: &plimsoll_client::Error,
+    meter: Option<&BodyMeter>,
+    grpc: bool,
+    exchange: Exchange,
+) -> Response<ProxyBody> {
+    if meter.is_some_and(BodyMeter::limit_exceeded) {
+        return reply_too_large(grpc, exchange);
+    }
+    if meter.is_some_and(BodyMeter::is_malformed) {
+        return LocalReply::BAD_REQUEST.response(grpc, exchange);
+    }
     let chain = format_args!("{error:#}");
     log_line!(log_lines::UPSTREAM_REQUEST_FAILED, error = %chain);
     LocalReply::from_client_error(error).response(grpc, exchange)
@@ -299,13 +311,7 @@ impl UpstreamRequest<'_> {
                 }
                 self.downstream_response(response, tunnel, exchange)
             }
-            Err(_) if meter.as_ref().is_some_and(|meter| meter.limit_exceeded()) => {
-                reply_too_large(grpc, exchange)
-            }
-            Err(_) if meter.is_some_and(|meter| meter.is_malformed()) => {
-                LocalReply::BAD_REQUEST.response(grpc, exchange)
-            }
-            Err(error) => failed(&error, grpc, exchange),
+            Err(error) => failed(&error, meter.as_deref(), grpc, exchange),
         };
         if let Some(id) = id {
             response.headers_mut().insert(X_REQUEST_ID, id);

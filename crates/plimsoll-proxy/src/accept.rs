@@ -409,6 +409,7 @@ mod tests {
             worker: Arc::clone(worker),
             limit: Arc::default(),
             connections: Mutex::default(),
+            inspecting: AtomicUsize::new(0),
         }
     }
 
@@ -421,7 +422,7 @@ mod tests {
             acceptor.connections().push(Arc::downgrade(connection));
         }
         assert_eq!(acceptor.open_connections(), 2);
-        acceptor.start_drain(|one| std::ptr::eq(one, &*first));
+        acceptor.start_drain(DRAIN_GRACE, |one| std::ptr::eq(one, &*first));
         assert_eq!(first.drain_level(), DrainLevel::Announce);
         assert_eq!(second.drain_level(), DrainLevel::Serve);
         drop(first);
@@ -432,6 +433,9 @@ mod tests {
             visited += 1;
         });
         assert_eq!((visited, acceptor.connections().len()), (1, 1));
+        // A connection whose filter chain is being selected is open.
+        acceptor.inspecting.fetch_add(1, Ordering::Relaxed);
+        assert_eq!(acceptor.open_connections(), 2);
     }
 
     #[tokio::test]
@@ -439,7 +443,7 @@ mod tests {
         let connection = connection();
         let acceptor = acceptor(&connection.worker);
         acceptor.connections().push(Arc::downgrade(&connection));
-        connection.start_drain();
+        connection.start_drain(DRAIN_GRACE);
         for now in 1..=10 {
             acceptor.tick();
             assert_eq!(acceptor.worker.now(), now);

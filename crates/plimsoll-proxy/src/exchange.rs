@@ -241,7 +241,7 @@ impl Drop for Exchange {
 
 #[cfg(test)]
 mod tests {
-    use http::{HeaderMap, Method};
+    use http::Method;
 
     use super::*;
     use crate::access_log::{LogFormat, Sinks};
@@ -333,7 +333,7 @@ mod tests {
         let logged = |version| {
             let mut exchange = begin(None);
             assert!(!exchange.is_logged());
-            exchange.start_log(vec![log.begin(&view)], version);
+            exchange.start_log(vec![log.begin(&view)], None, version);
             assert!(exchange.is_logged());
             exchange
         };

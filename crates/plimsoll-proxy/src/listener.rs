@@ -519,37 +519,41 @@ mod tests {
         assert!(size(serve) <= 2048, "{}", size(serve));
     }
 
-    #[tokio::test]
-    async fn counters_are_summed_over_workers_and_passed_on() {
-        let connection = crate::connection::tests::connection();
-        let listener = &connection.listener;
-        let runtime = ListenerRuntime::clone(&listener.runtime());
-        let total = |listener: &Listener, name: &str| {
-            let totals = listener.totals();
-            let found = totals.iter().find(|(metric, _)| metric.name == name);
+    #[test]
+    fn counters_are_summed_over_workers_and_passed_on() {
+        use crate::connection::tests::{listener, listener_config};
+
+        let listener = listener(listener_config("front", 0), 2);
+        let total = |listener: &Listener| {
+            let totals = listener.runtime().chain(0).totals();
+            let found = totals.iter().find(|(metric, _)| metric.name == "no_route");
             found.unwrap().1
         };
-        for stats in [listener.new_stats(), listener.new_stats()] {
-            stats.no_route.increment();
-        }
-        assert_eq!(total(listener, "no_route"), 2);
-        assert_eq!(total(listener, "downstream_cx_total"), 1);
-        let successor = listener.successor(runtime);
-        successor.new_stats().no_route.increment();
-        assert_eq!(total(&successor, "no_route"), 3);
-        assert_eq!(total(listener, "no_route"), 3);
+        let count = |listener: &Listener, worker| {
+            let runtime = listener.runtime();
+            runtime.chain(0).stats(worker).no_route.increment();
+        };
+        count(&listener, 0);
+        count(&listener, 1);
+        assert_eq!(total(&listener), 2);
+        let successor = listener.successor(ListenerRuntime::clone(&listener.runtime()));
+        count(&successor, 0);
+        assert_eq!((total(&successor), total(&listener)), (3, 3));
     }
 
-    #[tokio::test]
-    async fn routes_and_settings_are_replaced_as_a_whole() {
-        let connection = crate::connection::tests::connection();
-        let listener = &connection.listener;
+    #[test]
+    fn routes_and_settings_are_replaced_as_a_whole() {
+        use crate::connection::tests::{listener, listener_config};
+
+        let listener = listener(listener_config("front", 0), 1);
         let before = listener.runtime();
         let routes = Arc::new(RouteTable::default());
-        listener.replace_routes(Arc::clone(&routes));
-        assert!(Arc::ptr_eq(&listener.runtime().routes, &routes));
-        assert!(Arc::ptr_eq(&listener.runtime().config, &before.config));
+        listener.replace_routes(0, Arc::clone(&routes));
+        let now = listener.runtime();
+        assert!(Arc::ptr_eq(&now.chain(0).routes, &routes));
+        assert!(Arc::ptr_eq(&now.config, &before.config));
         listener.replace(ListenerRuntime::clone(&before));
-        assert!(Arc::ptr_eq(&listener.runtime().routes, &before.routes));
+        let now = listener.runtime();
+        assert!(Arc::ptr_eq(&now.chain(0).routes, &before.chain(0).routes));
     }
 }

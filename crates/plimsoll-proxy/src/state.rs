@@ -220,8 +220,8 @@ mod tests {
     use plimsoll_xds::ads::{CLUSTER, LISTENER};
 
     use super::*;
-    use crate::config::{HttpOptions, ProxyConfig, RouteSource};
-    use crate::listener::ListenerRuntime;
+    use crate::config::ProxyConfig;
+    use crate::connection::tests::{listener, listener_config as config};
 
     fn loaded(max_connections: Option<u64>) -> Loaded {
         let mut config = ProxyConfig::parse("static_resources: {}").unwrap();
@@ -238,26 +238,14 @@ mod tests {
         State::new(client, 2, loaded(None), 0)
     }
 
-    fn config(name: &str, port: u16) -> ListenerConfig {
-        ListenerConfig {
-            name: name.to_owned(),
-            address: ([127, 0, 0, 1], port).into(),
-            tls: None,
-            http: HttpOptions::default(),
-            routes: RouteSource::Inline(Arc::default()),
-            access_log: Vec::new(),
-        }
-    }
-
     fn running(name: &str, port: u16, origin: Origin) -> RunningListener {
         let config = config(name, port);
         let configured = config.address;
-        let runtime = ListenerRuntime::new(Arc::new(config), &Sinks::default()).unwrap();
         RunningListener {
             name: name.to_owned(),
             configured,
             address: configured,
-            listener: Arc::new(Listener::new(runtime)),
+            listener: listener(config, 1),
             origin,
         }
     }

@@ -274,3 +274,17 @@ pub(super) async fn quit(Extracted(admin): Extracted<Admin>) -> &'static str {
     admin.state.stopping.cancel();
     "OK\n"
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subsets_are_read_from_json_and_errors_name_the_parameter() {
+        let expected: Metadata = [("version", "canary".into())].into_iter().collect();
+        assert_eq!(subset("{\"version\": \"canary\"}").unwrap(), expected);
+        let (status, text) = subset("[]").unwrap_err();
+        assert_eq!(status, StatusCode::BAD_REQUEST);
+        assert!(text.starts_with("subset: "), "{text}");
+    }
+}

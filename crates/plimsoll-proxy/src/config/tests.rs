@@ -596,11 +596,11 @@ fn rate_limit(bucket: &str, enabled: &str, enforced: &str) -> String {
 #[test]
 fn rate_limits_need_tokens_an_interval_and_all_requests() {
     let valid = "{max_tokens: 3, tokens_per_fill: 2, fill_interval: 0.05s}";
-    let http = &parse(&rate_limit(valid, ALL, ALL), "").listeners[0].http;
+    let http = &parse(&rate_limit(valid, ALL, ALL), "").listeners[0].chains[0].http;
     let expected = TokenBucket::new(3, 2, Duration::from_millis(50));
     assert_eq!(http.local_rate_limit.as_deref(), Some(&expected));
     let default = "{max_tokens: 3, fill_interval: 1s}";
-    let http = &parse(&rate_limit(default, ALL, ALL), "").listeners[0].http;
+    let http = &parse(&rate_limit(default, ALL, ALL), "").listeners[0].chains[0].http;
     let expected = TokenBucket::new(3, 1, Duration::from_secs(1));
     assert_eq!(http.local_rate_limit.as_deref(), Some(&expected));
     let half = "{default_value: {numerator: 50}}";
@@ -639,7 +639,7 @@ fn health_checks_answer_one_path() {
     let check = |fields: &str| filter("health_check.v3.HealthCheck", fields);
     let path = "{name: ':path', string_match: {exact: /healthz}}";
     let valid = check(&format!("pass_through_mode: false, headers: [{path}]"));
-    let http = &parse(&valid, "").listeners[0].http;
+    let http = &parse(&valid, "").listeners[0].chains[0].http;
     assert_eq!(http.health_check_path.as_deref(), Some("/healthz"));
     let other = "{name: x, string_match: {exact: a}}";
     for (fields, expected) in [
@@ -749,10 +749,10 @@ fn listeners_are_compared_by_name_settings_and_address() {
     other.name = "other".to_owned();
     assert!(!one.differs_only_in_routes(&other));
     let mut other = listener();
-    other.http.max_headers = 7;
+    other.chains[0].http.max_headers = 7;
     assert!(!one.differs_only_in_routes(&other));
     let mut other = listener();
-    other.access_log.push(AccessLogConfig {
+    other.chains[0].access_log.push(AccessLogConfig {
         path: None,
         format: Arc::default(),
     });

@@ -8,27 +8,42 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
 use super::*;
 use crate::access_log::Sinks;
-use crate::config::{ListenerConfig, RouteSource};
+use crate::config::{ListenerConfig, ProxyConfig};
 use crate::listener::ListenerRuntime;
+
+/// A listener of plain HTTP without routes.
+pub(crate) fn listener_config(name: &str, port: u16) -> Arc<ListenerConfig> {
+    let text = format!(
+        "static_resources:
+  listeners:
+  - name: {name}
+    address: {{socket_address: {{address: 127.0.0.1, port_value: {port}}}}}
+    filter_chains:
+    - filters:
+      - typed_config:
+          '@type': type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.\
+         v3.HttpConnectionManager
+          stat_prefix: {name}
+          route_config: {{virtual_hosts: []}}
+"
+    );
+    let mut config = ProxyConfig::parse(&text).unwrap();
+    config.listeners.swap_remove(0)
+}
+
+pub(crate) fn listener(config: Arc<ListenerConfig>, workers: usize) -> Arc<Listener> {
+    let runtime = ListenerRuntime::new(config, &Sinks::default(), None).unwrap();
+    Arc::new(Listener::new(runtime, workers))
+}
 
 /// Creates a connection at tick 0 of its worker.
 pub(crate) fn connection() -> Arc<Connection> {
     let client = Client::builder().try_build().unwrap();
     let worker = Arc::new(Worker::new(0, client, Arc::default(), 1));
-    let config = ListenerConfig {
-        name: "front".to_owned(),
-        address: ([127, 0, 0, 1], 0).into(),
-        tls: None,
-        http: HttpOptions::default(),
-        routes: RouteSource::Inline(Arc::default()),
-        access_log: Vec::new(),
-    };
-    let runtime = ListenerRuntime::new(Arc::new(config), &Sinks::default()).unwrap();
-    let listener = Arc::new(Listener::new(runtime));
-    let stats = listener.new_stats();
+    let listener = listener(listener_config("front", 0), 1);
     let peer = "[::ffff:10.0.0.7]:4242".parse().unwrap();
     let permit = ConnectionPermit::for_tests();
-    Arc::new(Connection::new(worker, listener, stats, peer, permit))
+    Arc::new(Connection::new(worker, listener, 0, peer, permit))
 }
 
 fn advance(connection: &Connection, ticks: u32) {
@@ -199,7 +214,7 @@ async fn an_old_connection_is_drained_and_counted_once() {
     // One that is drained already is not counted.
     let drained = self::connection();
     drained.request_started(Version::HTTP_11);
-    drained.start_drain();
+    drained.start_drain(DRAIN_GRACE);
     drained.check_timeouts(41, &options());
     assert_eq!(drained.drain_level(), DrainLevel::Announce);
     assert!(!events(&drained).iter().any(|(counted, _)| *counted == name));
@@ -210,7 +225,7 @@ async fn a_drain_waits_for_the_next_request_of_an_idle_connection() {
     let limits = without_limits();
     let connection = connection();
     advance(&connection, 5);
-    connection.start_drain();
+    connection.start_drain(DRAIN_GRACE);
     assert_eq!(events(&connection), [("downstream_cx_drain_close", 1)]);
     connection.check_timeouts(15, &limits);
     assert_eq!(connection.drain_level(), DrainLevel::Announce);
@@ -218,7 +233,7 @@ async fn a_drain_waits_for_the_next_request_of_an_idle_connection() {
     assert_eq!(connection.drain_level(), DrainLevel::Drain);
     // The grace begins again with the end of a request.
     let busy = self::connection();
-    busy.start_drain();
+    busy.start_drain(DRAIN_GRACE);
     busy.request_started(Version::HTTP_11);
     busy.check_timeouts(100, &limits);
     assert_eq!(busy.drain_level(), DrainLevel::Announce);
@@ -363,9 +378,9 @@ async fn headers_are_scanned_as_they_are_read() {
     let both = "GET / HTTP/1.1\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\n0";
     client.write_all(both.as_bytes()).await.unwrap();
     assert_eq!(read(&mut io, 6).await.unwrap(), "GET / ");
-    assert!(!connection.has_ambiguous_length());
+    assert!(!connection.has_malformed_head());
     assert_eq!(read(&mut io, 1000).await.unwrap(), both[6..]);
-    assert!(connection.has_ambiguous_length());
+    assert!(connection.has_malformed_head());
     assert!(connection.has_read_ahead.load(Ordering::Relaxed));
     // The next request is scanned from its own start.
     connection.request_started(Version::HTTP_11);
@@ -373,7 +388,7 @@ async fn headers_are_scanned_as_they_are_read() {
     let next = "GET / HTTP/1.1\r\ncontent-length: 1\r\n\r\n";
     client.write_all(next.as_bytes()).await.unwrap();
     assert_eq!(read(&mut io, 1000).await.unwrap(), next);
-    assert!(!connection.has_ambiguous_length());
+    assert!(!connection.has_malformed_head());
     assert!(!connection.has_read_ahead.load(Ordering::Relaxed));
 }
 
@@ -390,7 +405,7 @@ async fn bodies_and_http2_are_not_scanned_but_recorded() {
         let long = "a: b\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n".repeat(100);
         client.write_all(long.as_bytes()).await.unwrap();
         assert_eq!(read(&mut io, 1 << 20).await.unwrap(), long);
-        assert!(!connection.has_ambiguous_length());
+        assert!(!connection.has_malformed_head());
         assert_eq!(connection.last_activity.load(Ordering::Relaxed), 3);
     }
 }

@@ -255,8 +255,8 @@ async fn each_pool_has_its_own_connections() {
     let cluster = Cluster::new("orders")
         .endpoints([backend.address.to_string()])
         .http2();
-    let client = Client::builder().cluster(cluster).pools(2);
-    let client = client.try_build().unwrap();
+    let builder = Client::builder().cluster(cluster).pools(2);
+    let client = builder.try_build().unwrap();
     let connections = async || {
         let status = client.cluster_statuses().await.unwrap();
         status[0].hosts[0].connections.total

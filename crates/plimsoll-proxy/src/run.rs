@@ -561,7 +561,8 @@ admin: {address: {socket_address: {address: 127.0.0.1, port_value: 1}}}";
         let fleet = config(
             "node: {id: a}
 cluster_manager: {local_cluster_name: fleet}
-static_resources: {clusters: [{name: fleet, type: STATIC, load_assignment: {cluster_name: fleet}}]}",
+static_resources:
+  clusters: [{name: fleet, type: STATIC, load_assignment: {cluster_name: fleet}}]",
         );
         let name = "cluster_manager.local_cluster_name";
         assert_eq!(restart_needed(&fleet, &started), [name]);

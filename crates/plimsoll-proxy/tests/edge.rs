@@ -421,7 +421,8 @@ async fn pipelined_requests_behind_a_slow_one_are_answered() {
     proxy.shut_down().await;
 }
 
-/// Waits until pipelined requests were probed, which is seen on another connection whose client leaves.
+/// Waits until pipelined requests were probed, which is seen on another connection whose client
+/// leaves.
 async fn probed(proxy: &Proxy) {
     let active = async || counter(proxy, "http.front.downstream_rq_active").await;
     let before = active().await;

@@ -138,7 +138,6 @@ fn lines_are_dropped_and_counted_when_the_queue_is_full() {
     assert_eq!(queue.recv().unwrap(), b"a");
 }
 
-/// Every operator once.
 const OPERATORS: &str = "%START_TIME% %PROTOCOL% %RESPONSE_CODE% %RESPONSE_FLAGS% \
      %BYTES_RECEIVED% %BYTES_SENT% %DURATION% %UPSTREAM_HOST% %UPSTREAM_CLUSTER% %ROUTE_NAME% \
      %DOWNSTREAM_REMOTE_ADDRESS% %DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT% %REQ(X-A?X-REQUEST-ID)% \

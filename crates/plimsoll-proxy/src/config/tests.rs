@@ -758,9 +758,9 @@ fn listeners_are_compared_by_name_settings_and_address() {
     });
     assert!(!one.differs_only_in_routes(&other));
     let text = bootstrap("", "", "").replace("port_value: 80", "port_value: 0");
-    let listener = text.split("  listeners:\n").nth(1).unwrap();
-    let listener = listener.split("  clusters:").next().unwrap();
-    let second = listener.replace("name: front\n", "name: other\n");
+    let rest = text.split("  listeners:\n").nth(1).unwrap();
+    let first = rest.split("  clusters:").next().unwrap();
+    let second = first.replace("name: front\n", "name: other\n");
     let both = text.replace("  clusters:", &format!("{second}  clusters:"));
     assert_eq!(ProxyConfig::parse(&both).unwrap().listeners.len(), 2);
 }

@@ -1,5 +1,5 @@
-//! Fuzzes the detection of HTTP/2 by the first bytes of a connection; it must not depend on how they
-//! are split.
+//! Fuzzes the detection of HTTP/2 by the first bytes of a connection; it must not depend on how
+//! they are split.
 #![no_main]
 
 #[path = "../memory.rs"]

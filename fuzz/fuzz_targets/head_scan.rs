@@ -1,4 +1,5 @@
-//! Fuzzes the scan of request heads before the parser; its verdict must equal that of a simple parser.
+//! Fuzzes the scan of request heads before the parser; its verdict must equal that of a simple
+//! parser.
 #![no_main]
 
 #[path = "../memory.rs"]

@@ -8,8 +8,8 @@ pub mod head_scan;
 pub mod request_form;
 pub mod router;
 
-/// Memory that an interpreter may use at a time, in bytes; it must not depend on what an input says,
-/// only on its length.
+/// Memory that an interpreter may use at a time, in bytes; it must not depend on what an input
+/// says, only on its length.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryLimit {
     pub base: u64,

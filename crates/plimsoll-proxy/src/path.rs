@@ -137,8 +137,8 @@ fn remove_dot_segments(path: &str) -> Option<String> {
     Some(resolved)
 }
 
-/// Escapes a percent sign at the end of `text` that `byte` would make an escape which the client has
-/// not written: `%2%65` must not become `%2e`, which the upstream would decode. As in Envoy.
+/// Escapes a percent sign at the end of `text` that `byte` would make an escape which the client
+/// has not written: `%2%65` must not become `%2e`, which the upstream would decode. As in Envoy.
 fn escape_bare_percent(text: &mut String, byte: u8) {
     let behind = match text.as_bytes() {
         _ if !byte.is_ascii_hexdigit() => return,

@@ -189,7 +189,10 @@ async fn names_and_filters_of_a_listener_change_under_load() {
     for round in 0..4 {
         let edited = text
             .replace("name: front", &format!("name: front{round}"))
-            .replace("stat_prefix: front", &format!("stat_prefix: http{round}"));
+            .replace(
+                "stat_prefix: front",
+                &format!("stat_prefix: http\n          server_name: s{round}"),
+            );
         proxy.edit(&edited).await;
         eventually("the listener has its new name", || async {
             page(&proxy, "/listeners").await == format!("front{round}::{address}\n")
@@ -198,9 +201,9 @@ async fn names_and_filters_of_a_listener_change_under_load() {
         load.wait_for(50).await;
     }
     assert_eq!(load.stop().await, [""; 0]);
-    assert!(counter(&proxy, "http.http3.downstream_cx_drain_close").await > 0);
+    assert!(counter(&proxy, "http.http.downstream_cx_drain_close").await > 0);
     eventually("all connections are closed", || async {
-        counter(&proxy, "http.http3.downstream_cx_active").await == 0
+        counter(&proxy, "http.http.downstream_cx_active").await == 0
     })
     .await;
     proxy.shut_down().await;

@@ -93,14 +93,14 @@ pub(super) struct FleetsYaml {
     pub(super) endpoint_stale_after: Option<ProtoDuration>,
     /// Zones of proxies whose demand counts, beside those with endpoints of a service. Default
     /// none; with a relay, every zone counts unless this is set.
-    pub(super) zones: Vec<LocalityYaml>,
+    pub(super) zones: Vec<FleetZoneYaml>,
 }
 
 /// A zone of proxies.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct LocalityYaml {
+pub(super) struct FleetZoneYaml {
     /// Region, as in `node.locality`. Default empty.
     region: String,
     /// Zone, as in `node.locality`. Default empty.

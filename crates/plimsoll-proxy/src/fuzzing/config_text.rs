@@ -3,6 +3,7 @@
 use super::MemoryLimit;
 use crate::config::ProxyConfig;
 
+/// Large constant: a parsed configuration holds defaults of every message.
 pub const MEMORY: MemoryLimit = MemoryLimit {
     base: 8 << 20,
     per_byte: 16 << 10,
@@ -11,6 +12,7 @@ pub const MEMORY: MemoryLimit = MemoryLimit {
 /// Length of an error besides what it quotes from the text.
 const REASON: usize = 1000;
 
+/// Parses the input as a bootstrap file; an error must be short.
 pub fn run(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;

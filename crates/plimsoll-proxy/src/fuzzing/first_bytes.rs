@@ -12,6 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, ReadBuf};
 use super::MemoryLimit;
 use crate::preface::{Detected, PrefixedStream};
 
+/// The pieces of an input, and the bytes that were read ahead.
 pub const MEMORY: MemoryLimit = MemoryLimit {
     base: 16 << 10,
     per_byte: 64,

@@ -4,6 +4,7 @@
 use super::MemoryLimit;
 use crate::head_scan::HeadScan;
 
+/// The scan keeps no bytes; the expected verdict is computed from a copy.
 pub const MEMORY: MemoryLimit = MemoryLimit {
     base: 4 << 10,
     per_byte: 256,

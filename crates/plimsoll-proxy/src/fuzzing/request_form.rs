@@ -15,11 +15,13 @@ use crate::headers::{self, Downstream, X_FORWARDED_FOR, X_FORWARDED_PROTO};
 use crate::path::{self, NormalizedPath};
 use crate::request_policy;
 
+/// A request with the headers that are added to it.
 pub const MEMORY: MemoryLimit = MemoryLimit {
     base: 64 << 10,
     per_byte: 512,
 };
 
+/// Builds a request from the input and checks its form after every step of the proxy.
 pub fn run(bytes: &[u8]) {
     let Some((flags, rest)) = bytes.split_first() else {
         return;

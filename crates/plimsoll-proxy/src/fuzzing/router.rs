@@ -8,6 +8,7 @@ use super::MemoryLimit;
 use crate::config::{ProxyConfig, RouteSource};
 use crate::router::RequestView;
 
+/// Generated routes, their text and the compiled table.
 pub const MEMORY: MemoryLimit = MemoryLimit {
     base: 4 << 20,
     per_byte: 8 << 10,
@@ -48,6 +49,7 @@ struct Host {
     routes: Vec<Route>,
 }
 
+/// Builds routes and requests from the input and compares the selected routes.
 pub fn run(bytes: &[u8]) {
     let mut bytes = Bytes(bytes.iter());
     let hosts = 0..bytes.below(4) + 1;

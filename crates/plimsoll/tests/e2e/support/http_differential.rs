@@ -302,13 +302,13 @@ impl Recorded {
 }
 
 fn is_normalized(target: &str) -> bool {
-    let path = target.split('?').next().unwrap_or_default();
-    let path = path.to_ascii_lowercase();
-    let segments_are_plain = path
+    let (path, _) = target.split_once('?').unwrap_or((target, ""));
+    let lower = path.to_ascii_lowercase();
+    let segments_are_plain = lower
         .split('/')
         .all(|segment| segment != "." && segment != "..");
     let escapes = ["//", "\\", "%2e", "%2f", "%5c", "%00"];
-    segments_are_plain && !escapes.iter().any(|escape| path.contains(escape))
+    segments_are_plain && !escapes.iter().any(|escape| lower.contains(escape))
 }
 
 impl Case {

@@ -38,7 +38,7 @@ pub(super) struct ApiConfigSourceYaml {
     /// Protocol variant: `GRPC` (state of the world) or `DELTA_GRPC` (incremental).
     api_type: Named<ApiType>,
     /// The server; exactly one entry.
-    grpc_services: Vec<GrpcServiceYaml>,
+    grpc_services: Vec<AdsGrpcServiceYaml>,
     /// Has no effect: only version 3 of the API is supported.
     #[serde(default, rename = "transport_api_version")]
     _transport_api_version: Option<Named<ApiVersion>>,
@@ -50,7 +50,7 @@ pub(super) struct ApiConfigSourceYaml {
 #[derive(Debug, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-struct GrpcServiceYaml {
+struct AdsGrpcServiceYaml {
     /// The server, given as a cluster of this file.
     envoy_grpc: EnvoyGrpcYaml,
 }

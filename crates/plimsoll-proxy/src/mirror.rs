@@ -2,8 +2,8 @@
 //!
 //! A copy is sent by a task of its own, and its response is discarded, so that its failure or
 //! slowness has no effect on the request. The body is copied as it is forwarded: frames are shared,
-//! not duplicated, and a copy that lags more than [`MAX_LAG`] behind is aborted. A worker sends at
-//! most [`MAX_MIRRORS`] copies at a time.
+//! not duplicated, and a copy that lags more than `MAX_LAG` behind is aborted. A worker sends at
+//! most `MAX_MIRRORS` copies at a time.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;

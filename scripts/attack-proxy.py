@@ -28,6 +28,8 @@ MEMORY_LIMIT_MIB = 200
 # A route's timeout of 15 s ends attacks that hold a request: measure before that.
 SETTLE = 2
 WORK = pathlib.Path(tempfile.mkdtemp())
+# Workers of nginx run as another user.
+WORK.chmod(0o755)
 FILTERS = "type.googleapis.com/envoy.extensions.filters"
 
 

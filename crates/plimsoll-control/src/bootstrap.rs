@@ -6,6 +6,10 @@
 
 use serde_json::{Value, json};
 
+const SECRET: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
+const UPSTREAM_TLS: &str =
+    "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext";
+
 /// Identity of the proxy and address of the control plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bootstrap {
@@ -16,6 +20,31 @@ pub struct Bootstrap {
     pub sub_zone: String,
     pub control_host: String,
     pub control_port: u16,
+    /// `None` for plain text.
+    pub tls: Option<BootstrapTls>,
+}
+
+/// Files with which a client checks the control plane and shows who it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BootstrapTls {
+    pub ca: String,
+    /// Certificate chain and private key of the client.
+    pub certificate: Option<(String, String)>,
+    /// Name in the certificate of the control plane, if not the host of its address. Envoy only:
+    /// gRPC always uses the host.
+    pub server_name: Option<String>,
+    /// Directory with the outputs of [`BootstrapTls::envoy_secret`]; without it, Envoy reads the
+    /// files above at its start only.
+    pub envoy_secrets: Option<String>,
+}
+
+/// What a file of secrets has: Envoy accepts one secret in each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EnvoySecret {
+    /// Certificate authorities, in `ca.json`.
+    Ca,
+    /// Certificate and key of the client, in `certificate.json`.
+    Certificate,
 }
 
 /// Options of the Envoy bootstrap.
@@ -34,6 +63,8 @@ impl Bootstrap {
         let service = json!({
             "envoy_grpc": {
                 "cluster_name": "plimsoll_control",
+                // Otherwise Envoy sends the name of the cluster.
+                "authority": self.server_name(),
                 // Envoy's default retry policy backs off up to 30 s.
                 "retry_policy": {
                     "retry_back_off": { "base_interval": "0.25s", "max_interval": "2s" },
@@ -47,7 +78,10 @@ impl Bootstrap {
                 "load_stats_config": {
                     "api_type": "GRPC",
                     "transport_api_version": "V3",
-                    "grpc_services": [{ "envoy_grpc": { "cluster_name": "plimsoll_control" } }],
+                    "grpc_services": [{ "envoy_grpc": {
+                        "cluster_name": "plimsoll_control",
+                        "authority": self.server_name(),
+                    } }],
                 },
             },
             "dynamic_resources": {
@@ -80,7 +114,7 @@ impl Bootstrap {
         json!({
             "xds_servers": [{
                 "server_uri": format!("{}:{}", self.control_host, self.control_port),
-                "channel_creds": [{ "type": "insecure" }],
+                "channel_creds": [self.channel_creds()],
                 "server_features": ["xds_v3"],
             }],
             "node": self.node(),
@@ -97,7 +131,33 @@ impl Bootstrap {
         json!({ "id": self.id, "cluster": self.fleet, "locality": locality })
     }
 
+    fn server_name(&self) -> &str {
+        let name = self.tls.as_ref().and_then(|tls| tls.server_name.as_deref());
+        name.unwrap_or(&self.control_host)
+    }
+
+    /// Credentials of gRFC A65. The files are read again at every interval.
+    fn channel_creds(&self) -> Value {
+        let Some(tls) = &self.tls else {
+            return json!({ "type": "insecure" });
+        };
+        let mut config = json!({ "ca_certificate_file": tls.ca, "refresh_interval": "60s" });
+        if let Some((certificate, key)) = &tls.certificate {
+            config["certificate_file"] = json!(certificate);
+            config["private_key_file"] = json!(key);
+        }
+        json!({ "type": "tls", "config": config })
+    }
+
     fn control_cluster(&self) -> Value {
+        let mut cluster = self.plain_control_cluster();
+        if let Some(tls) = &self.tls {
+            cluster["transport_socket"] = tls.transport_socket(self.server_name());
+        }
+        cluster
+    }
+
+    fn plain_control_cluster(&self) -> Value {
         let ip = self.control_host.parse::<std::net::IpAddr>().is_ok();
         let endpoint = socket_address(&self.control_host, self.control_port);
         json!({
@@ -122,6 +182,103 @@ impl Bootstrap {
     }
 }
 
+impl BootstrapTls {
+    /// Returns a file with a secret: Envoy reads certificates of the bootstrap itself at its start
+    /// only. It notices a change if a file is moved into the directory of the certificates, also a
+    /// symbolic link. `None` if there is no certificate.
+    pub fn envoy_secret(&self, secret: EnvoySecret) -> Option<Value> {
+        let (field, path, content) = match secret {
+            EnvoySecret::Ca => {
+                let content = json!({ "trusted_ca": file(&self.ca) });
+                ("validation_context", &self.ca, content)
+            }
+            EnvoySecret::Certificate => {
+                let (certificate, key) = self.certificate.as_ref()?;
+                let content =
+                    json!({ "certificate_chain": file(certificate), "private_key": file(key) });
+                ("tls_certificate", certificate, content)
+            }
+        };
+        let mut resource = json!({ "@type": SECRET, "name": secret.name() });
+        resource[field] = watched(path, content);
+        Some(json!({ "resources": [resource] }))
+    }
+
+    fn transport_socket(&self, server_name: &str) -> Value {
+        let kind = match server_name.parse::<std::net::IpAddr>() {
+            Ok(_) => "IP_ADDRESS",
+            Err(_) => "DNS",
+        };
+        let names = json!([{ "san_type": kind, "matcher": { "exact": server_name } }]);
+        let mut common = json!({ "alpn_protocols": ["h2"] });
+        match &self.envoy_secrets {
+            Some(directory) => {
+                let secret = |secret: EnvoySecret| {
+                    let path = format!("{directory}/{}", secret.file_name());
+                    json!({ "name": secret.name(), "sds_config": {
+                        "path_config_source": { "path": path },
+                        "resource_api_version": "V3",
+                    } })
+                };
+                common["combined_validation_context"] = json!({
+                    "default_validation_context": { "match_typed_subject_alt_names": names },
+                    "validation_context_sds_secret_config": secret(EnvoySecret::Ca),
+                });
+                if self.certificate.is_some() {
+                    common["tls_certificate_sds_secret_configs"] =
+                        json!([secret(EnvoySecret::Certificate)]);
+                }
+            }
+            None => {
+                common["validation_context"] = json!({
+                    "trusted_ca": file(&self.ca),
+                    "match_typed_subject_alt_names": names,
+                });
+                if let Some((certificate, key)) = &self.certificate {
+                    let pair =
+                        json!({ "certificate_chain": file(certificate), "private_key": file(key) });
+                    common["tls_certificates"] = json!([pair]);
+                }
+            }
+        }
+        let mut context = json!({ "@type": UPSTREAM_TLS, "common_tls_context": common });
+        if kind == "DNS" {
+            context["sni"] = json!(server_name);
+        }
+        json!({ "name": "envoy.transport_sockets.tls", "typed_config": context })
+    }
+}
+
+impl EnvoySecret {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Ca => "plimsoll_control_ca",
+            Self::Certificate => "plimsoll_client",
+        }
+    }
+
+    const fn file_name(self) -> &'static str {
+        match self {
+            Self::Ca => "ca.json",
+            Self::Certificate => "certificate.json",
+        }
+    }
+}
+
+fn file(path: &str) -> Value {
+    json!({ "filename": path })
+}
+
+/// Adds the directory of a file, whose changes Envoy watches.
+fn watched(path: &str, mut secret: Value) -> Value {
+    let directory = std::path::Path::new(path).parent();
+    let directory = directory.filter(|directory| !directory.as_os_str().is_empty());
+    let directory =
+        directory.map_or_else(|| ".".into(), |directory| directory.display().to_string());
+    secret["watched_directory"] = json!({ "path": directory });
+    secret
+}
+
 fn socket_address(host: &str, port: u16) -> Value {
     json!({ "socket_address": { "address": host, "port_value": port } })
 }
@@ -139,6 +296,15 @@ mod tests {
             sub_zone: String::new(),
             control_host: host.to_owned(),
             control_port: 18000,
+            tls: None,
+        }
+    }
+
+    fn tls() -> BootstrapTls {
+        BootstrapTls {
+            ca: "/certs/ca.crt".to_owned(),
+            certificate: Some(("/certs/tls.crt".to_owned(), "/certs/tls.key".to_owned())),
+            ..BootstrapTls::default()
         }
     }
 
@@ -194,5 +360,127 @@ mod tests {
         let json = bootstrap("127.0.0.1").grpc();
         assert_eq!(json["xds_servers"][0]["server_uri"], "127.0.0.1:18000");
         assert_eq!(json["node"]["id"], "gateway-1");
+    }
+
+    #[test]
+    fn the_authority_is_the_host_and_not_the_name_of_the_cluster() {
+        let json = bootstrap("control.example").envoy(&options());
+        for service in [
+            &json["dynamic_resources"]["ads_config"]["grpc_services"][0],
+            &json["cluster_manager"]["load_stats_config"]["grpc_services"][0],
+        ] {
+            assert_eq!(service["envoy_grpc"]["authority"], "control.example");
+        }
+        assert!(
+            json["static_resources"]["clusters"][0]
+                .get("transport_socket")
+                .is_none()
+        );
+    }
+
+    #[test]
+    fn envoy_checks_the_control_plane_and_presents_its_certificate() {
+        let with = |host: &str, tls: BootstrapTls| {
+            let json = Bootstrap {
+                tls: Some(tls),
+                ..bootstrap(host)
+            }
+            .envoy(&options());
+            json["static_resources"]["clusters"][0]["transport_socket"]["typed_config"].clone()
+        };
+        let context = with("control.example", tls());
+        assert_eq!(context["sni"], "control.example");
+        let common = &context["common_tls_context"];
+        assert_eq!(
+            common["validation_context"],
+            json!({
+                "trusted_ca": { "filename": "/certs/ca.crt" },
+                "match_typed_subject_alt_names": [
+                    { "san_type": "DNS", "matcher": { "exact": "control.example" } },
+                ],
+            })
+        );
+        let key = &common["tls_certificates"][0]["private_key"]["filename"];
+        assert_eq!(key, "/certs/tls.key");
+        let context = with("127.0.0.1", tls());
+        assert!(context.get("sni").is_none());
+        let names = &context["common_tls_context"]["validation_context"];
+        assert_eq!(
+            names["match_typed_subject_alt_names"][0]["san_type"],
+            "IP_ADDRESS"
+        );
+        let named = BootstrapTls {
+            server_name: Some("control".to_owned()),
+            certificate: None,
+            ..tls()
+        };
+        let context = with("127.0.0.1", named);
+        assert_eq!(context["sni"], "control");
+        assert!(
+            context["common_tls_context"]
+                .get("tls_certificates")
+                .is_none()
+        );
+    }
+
+    #[test]
+    fn envoy_watches_certificates_in_files_of_one_secret_each() {
+        let tls = BootstrapTls {
+            envoy_secrets: Some("/etc/secrets".to_owned()),
+            ..tls()
+        };
+        let socket = tls.transport_socket("control");
+        let common = &socket["typed_config"]["common_tls_context"];
+        let combined = &common["combined_validation_context"];
+        let ca = &combined["validation_context_sds_secret_config"];
+        let client = &common["tls_certificate_sds_secret_configs"][0];
+        for (used, secret, file) in [
+            (ca, EnvoySecret::Ca, "/etc/secrets/ca.json"),
+            (
+                client,
+                EnvoySecret::Certificate,
+                "/etc/secrets/certificate.json",
+            ),
+        ] {
+            assert_eq!(used["sds_config"]["path_config_source"]["path"], file);
+            let written = tls.envoy_secret(secret).unwrap();
+            assert_eq!(written["resources"].as_array().unwrap().len(), 1);
+            assert_eq!(used["name"], written["resources"][0]["name"]);
+        }
+        let written = tls.envoy_secret(EnvoySecret::Certificate).unwrap();
+        let pair = &written["resources"][0]["tls_certificate"];
+        assert_eq!(pair["private_key"]["filename"], "/certs/tls.key");
+        assert_eq!(pair["watched_directory"]["path"], "/certs");
+        let written = tls.envoy_secret(EnvoySecret::Ca).unwrap();
+        let ca = &written["resources"][0]["validation_context"]["trusted_ca"];
+        assert_eq!(ca["filename"], "/certs/ca.crt");
+        assert_eq!(
+            watched("tls.crt", json!({}))["watched_directory"]["path"],
+            "."
+        );
+        let alone = BootstrapTls {
+            certificate: None,
+            ..tls
+        };
+        assert_eq!(alone.envoy_secret(EnvoySecret::Certificate), None);
+    }
+
+    #[test]
+    fn grpc_has_the_credentials_of_a65() {
+        let json = Bootstrap {
+            tls: Some(tls()),
+            ..bootstrap("control.example")
+        }
+        .grpc();
+        let creds = &json["xds_servers"][0]["channel_creds"][0];
+        assert_eq!(creds["type"], "tls");
+        assert_eq!(creds["config"]["ca_certificate_file"], "/certs/ca.crt");
+        assert_eq!(creds["config"]["certificate_file"], "/certs/tls.crt");
+        assert_eq!(creds["config"]["private_key_file"], "/certs/tls.key");
+        let json = bootstrap("control.example").grpc();
+        assert_eq!(
+            json["xds_servers"][0]["channel_creds"][0],
+            json!({ "type": "insecure" })
+        );
     }
 }

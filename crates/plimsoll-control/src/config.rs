@@ -8,6 +8,7 @@ mod limits;
 mod routes;
 #[cfg(feature = "schema")]
 mod schema;
+mod security;
 mod service;
 mod yaml;
 
@@ -19,13 +20,16 @@ use std::time::Duration;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::planner::{PlannerConfig, PlannerConfigParts};
 use plimsoll_core::units::FieldError;
+use plimsoll_serve::ServerTlsSettings;
 use plimsoll_xds::yaml::{ConfigError, Document};
 
 use crate::delivery::shortest_staleness_threshold;
+use crate::identity::Rules;
 
 pub use limits::Limits;
 pub use plimsoll_serve::ConfigFile;
 pub use routes::Listener;
+pub use security::{IncomingLimits, RelayTls};
 pub use service::{Delivery, Mode, Service};
 use yaml::{FileYaml, RelayYaml};
 
@@ -48,17 +52,28 @@ pub type FileError = plimsoll_serve::FileError<ConfigError>;
 /// Another management server whose resources are relayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Relay {
-    /// `host:port` of the other management server, which serves plain-text HTTP/2.
+    /// `host:port` of the other management server.
     pub address: String,
     pub delta: bool,
+    /// `None` for plain text.
+    pub tls: Option<Arc<RelayTls>>,
+    pub max_connections: u64,
 }
 
 /// Validated configuration of a control plane.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ControlConfig {
     pub listen: SocketAddr,
+    /// Certificates of ADS and LRS; `None` for plain text.
+    pub tls: Option<ServerTlsSettings>,
+    /// Allows `listen` to be reachable from other machines without `tls`.
+    pub insecure: bool,
+    pub rules: Arc<Rules>,
     /// Address of the admin API; `None` disables it.
     pub admin: Option<SocketAddr>,
+    pub admin_tls: Option<ServerTlsSettings>,
+    /// Address of the admin API for reading only.
+    pub read_only: Option<SocketAddr>,
     pub load_reporting_interval: Duration,
     pub report_endpoint_granularity: bool,
     /// Settings of the planner as in the file; [`Self::heartbeat`] may shorten its heartbeat.
@@ -86,6 +101,7 @@ impl ControlConfig {
         let mut yaml: FileYaml = document.read().map_err(|error| main.error(error))?;
         let at_main = |error| main.error(document.locate(error));
         let mut config = Self::settings(&yaml).map_err(at_main)?;
+        config.check_exposure().map_err(at_main)?;
         let mut files = BTreeMap::new();
         config
             .add(&mut yaml, &main.name, &mut files)
@@ -99,6 +115,7 @@ impl ControlConfig {
             added.map_err(|error| file.error(document.locate(error)))?;
         }
         config.check_routes().map_err(ConfigError::from)?;
+        Arc::make_mut(&mut config.rules).services = config.services.keys().cloned().collect();
         if yaml.demand.heartbeat.is_some() {
             let error = config.check_heartbeat().err();
             config.heartbeat_error = error.map(|error| main.error(document.locate(error)));
@@ -143,8 +160,23 @@ impl ControlConfig {
             .local_cluster_names
             .clone()
             .unwrap_or_else(|| DEFAULT_LOCAL_CLUSTER_NAMES.map(str::to_owned).into());
+        let tls = yaml.tls.as_ref().map(|tls| tls.validate(true));
+        let local_cluster_names: Vec<Arc<str>> = names.into_iter().map(Arc::from).collect();
+        let rules = Rules {
+            rules: security::rules(yaml.identities.as_deref(), tls.as_ref())?,
+            local_cluster_names: local_cluster_names.clone(),
+            services: BTreeSet::new(),
+        };
         Ok(Self {
             listen: yaml.address("listen", yaml.listen.as_deref(), "127.0.0.1:18000")?,
+            tls,
+            insecure: yaml.insecure,
+            rules: Arc::new(rules),
+            admin_tls: yaml.admin_tls.as_ref().map(|tls| tls.validate(false)),
+            read_only: match yaml.read_only.as_deref() {
+                None | Some("") => None,
+                address => Some(yaml.address("read_only", address, "127.0.0.1:18002")?),
+            },
             admin: match yaml.admin.as_deref() {
                 Some("") => None,
                 admin => Some(yaml.address("admin", admin, "127.0.0.1:18001")?),
@@ -153,7 +185,7 @@ impl ControlConfig {
             report_endpoint_granularity: yaml.load_reporting.report_endpoint_granularity,
             planner,
             heartbeat_error: None,
-            local_cluster_names: names.into_iter().map(Arc::from).collect(),
+            local_cluster_names,
             leave_after: yaml
                 .fleets
                 .leave_after
@@ -233,6 +265,23 @@ impl ControlConfig {
             service.name(),
         );
         Err(FieldError::new("demand.heartbeat", reason))
+    }
+
+    /// Checks that other machines reach ADS and LRS only with TLS, unless the file allows it.
+    pub fn check_exposure(&self) -> Result<(), FieldError> {
+        if self.is_insecure() && !self.insecure {
+            let reason = format!(
+                "other machines can connect to {} without TLS; set tls, or insecure: true",
+                self.listen
+            );
+            return Err(FieldError::new("listen", reason));
+        }
+        Ok(())
+    }
+
+    /// Whether other machines can connect to ADS and LRS without TLS.
+    pub fn is_insecure(&self) -> bool {
+        self.tls.is_none() && security::is_exposed(self.listen)
     }
 
     /// Checks that every route refers to a service. With a relay, other clusters are accepted.

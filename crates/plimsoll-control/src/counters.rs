@@ -54,6 +54,16 @@ impl Counters {
         self.add("load_reports_total", "", 1);
     }
 
+    /// Counts a client that the setting `field` of a rule does not allow.
+    pub(crate) fn refused(&self, field: &'static str) {
+        self.add("nodes_refused_total", field, 1);
+    }
+
+    /// Counts a discovery stream that the limit of connections to the relayed server refused.
+    pub(crate) fn relay_refused(&self) {
+        self.add("relay_streams_refused_total", "", 1);
+    }
+
     /// Counts `count` clusters in load reports that were not used.
     pub(crate) fn ignored(&self, reason: &'static str, count: u64) {
         if count > 0 {

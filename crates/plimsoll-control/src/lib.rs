@@ -16,12 +16,14 @@ pub mod delivery;
 pub mod explain;
 pub mod fleet;
 pub mod fleet_plan;
+pub mod identity;
 mod log_lines;
 pub mod relay;
 pub mod run;
 pub mod server;
 pub mod source;
 pub mod state;
+mod transport;
 pub mod unreported;
 mod view;
 

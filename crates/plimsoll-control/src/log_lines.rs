@@ -45,6 +45,18 @@ plimsoll_core::log_lines! {
     PLANNED = Debug, "traffic fractions computed", "";
     /// A node joined, left or moved to another locality, according to its load reports.
     DEMAND_CHANGED = Info, "node joined, left or moved", "";
+    /// A client may not be the node that it says it is: no rule of `identities` matches its
+    /// certificate, or `field` of the rule does not allow it. The stream ended with
+    /// PERMISSION_DENIED. `suppressed` lines like this one were left out since the last one.
+    NODE_REFUSED = Warn, "node refused by the rules of identities",
+        "Correct the node or its certificate, or the rule that is named.";
+    /// As many streams to the management server behind the relay are open as
+    /// `relay.max_connections` allows. The discovery stream ended with RESOURCE_EXHAUSTED.
+    RELAY_STREAM_REFUSED = Warn, "relayed stream refused: too many connections to the server",
+        "Raise `relay.max_connections`, or find out which nodes open streams.";
+    /// Other machines reach ADS and LRS without TLS: every client may be any node.
+    INSECURE = Warn, "ADS and LRS are served without TLS on an address beyond loopback",
+        "Set `tls` in the configuration, with `client_ca` and `identities`.";
     /// The relay cannot decode a resource. It is passed on as it is, without measured fractions.
     RESOURCE_RELAYED_UNCHANGED = Warn, "resource cannot be decoded; relaying it unchanged",
         "Correct the resource at the management server behind the relay; see `error`.";

@@ -4,9 +4,11 @@
 //! the node are correct. The state publishes an [`Overlay`]: its changes for one class of nodes;
 //! [`RelayedResource`] is what the state learns from the other server. `merge` combines overlay and
 //! resources to views, without IO; `improve` rewrites single resources; `session` runs the streams;
-//! `status` is for the admin API. `state` computes the weights; plimsoll-xds rewrites the messages.
+//! `connector` dials with TLS; `status` is for the admin API. `state` computes the weights;
+//! plimsoll-xds rewrites the messages.
 
 mod clusters;
+mod connector;
 mod improve;
 mod merge;
 mod session;
@@ -24,8 +26,9 @@ use crate::config::Service;
 use crate::delivery::NodeClass;
 
 pub(crate) use clusters::RelayedClusters;
+pub(crate) use connector::RelayConnector;
 pub(crate) use merge::ResourceSubscriptions;
-pub(crate) use session::Session;
+pub(crate) use session::{Session, StreamStatus};
 pub use status::{RelayStatus, RelayUpstreams};
 
 /// Modifications of the relayed server's resources for one class of nodes.

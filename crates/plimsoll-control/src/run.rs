@@ -8,16 +8,28 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use axum::Router;
 use plimsoll_core::log_line;
-use plimsoll_serve::{AdminOptions, CancellationToken, FileSource, Reloads, bind};
+use plimsoll_serve::{
+    AdminAccess, AdminListener, AdminOptions, CancellationToken, ConnectionStats, FileError,
+    FileSource, Incoming, IncomingOptions, Reloads, ServerTls, ServerTlsSettings, TlsError,
+    WatchedTls, bind, server_tls_without_resumption,
+};
 use plimsoll_xds::driver::{ServerOptions, serve};
 use plimsoll_xds::yaml::ConfigError;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, Semaphore};
+use tokio::task::JoinHandle;
 
-use crate::config::ControlConfig;
+use crate::config::{ControlConfig, IncomingLimits};
+use crate::relay::RelayConnector;
 use crate::server::{Discovery, Handle, LoadReporting, Writer, start};
+use crate::transport::XdsIncoming;
 use crate::{admin, log_lines, source};
+
+/// Descriptors that are kept for the admin API, files and connections to a relayed server, so that
+/// the process can be observed when all connections are in use.
+const RESERVED_FILES: u64 = 256;
 
 /// Reasons why a control plane cannot start or has to stop.
 pub type RunError = plimsoll_serve::RunError<ConfigError>;
@@ -30,6 +42,8 @@ pub struct Options {
     pub listen: Option<SocketAddr>,
     /// Overrides the field `admin` of the configuration file.
     pub admin: Option<SocketAddr>,
+    /// Overrides the field `read_only` of the configuration file.
+    pub read_only: Option<SocketAddr>,
 }
 
 /// Addresses that the control plane listens on.
@@ -37,6 +51,22 @@ pub struct Options {
 pub struct Bound {
     pub xds: SocketAddr,
     pub admin: Option<SocketAddr>,
+    /// Address of the admin API for reading only.
+    pub read_only: Option<SocketAddr>,
+}
+
+/// Connections and certificates of the listeners, for metrics.
+#[derive(Clone, Debug, Default)]
+pub struct Listeners {
+    pub(crate) xds: Arc<ConnectionStats>,
+    pub(crate) admin: Arc<ConnectionStats>,
+    pub(crate) read_only: Arc<ConnectionStats>,
+    pub(crate) xds_tls: Option<Arc<WatchedTls<ServerTls>>>,
+    pub(crate) admin_tls: Option<Arc<WatchedTls<ServerTls>>>,
+    /// Other machines reach ADS and LRS without TLS.
+    pub insecure: bool,
+    /// Requests to the admin API use TLS.
+    pub admin_uses_tls: bool,
 }
 
 /// State for request handlers of the admin API. The control plane only exits once every [`Handle`]
@@ -46,6 +76,7 @@ pub struct Context {
     pub handle: Handle,
     pub reloads: Arc<Reloads>,
     pub bound: Bound,
+    pub listeners: Listeners,
     /// Canceling this token stops the control plane.
     pub stopping: CancellationToken,
     /// Notifying it reloads the files at once, also if they did not change.
@@ -61,6 +92,7 @@ impl Context {
             handle,
             reloads: Arc::default(),
             bound,
+            listeners: Listeners::default(),
             stopping: CancellationToken::new(),
             reload: Arc::default(),
             explaining: Arc::new(Semaphore::new(1)),
@@ -76,6 +108,7 @@ pub struct Control {
     config: Arc<ControlConfig>,
     xds: TcpListener,
     admin: Option<TcpListener>,
+    read_only: Option<TcpListener>,
     writer: Writer,
     context: Context,
 }
@@ -85,24 +118,29 @@ impl Control {
     pub async fn start(options: Options) -> Result<Self, RunError> {
         let mut source = FileSource::new(&options.config, source::load);
         let config = Arc::new(options.override_addresses(source.load()?));
+        config.check_exposure().map_err(invalid)?;
         let (xds, address) = bind(config.listen).await?;
-        let admin = match config.admin {
-            Some(address) => Some(bind(address).await?),
-            None => None,
-        };
-        let (admin, admin_address) = admin.unzip();
+        let (admin, admin_address) = bind_optional(config.admin).await?;
+        let (read_only, read_only_address) = bind_optional(config.read_only).await?;
+        let listeners = Listeners::start(&config).map_err(unusable)?;
         let (writer, handle) = start(Arc::clone(&config));
+        set_relay_connector(&handle, &config).map_err(unusable)?;
         let bound = Bound {
             xds: address,
             admin: admin_address,
+            read_only: read_only_address,
         };
-        let context = Context::new(handle, bound);
+        let context = Context {
+            listeners,
+            ..Context::new(handle, bound)
+        };
         Ok(Self {
             options,
             source,
             config,
             xds,
             admin,
+            read_only,
             writer,
             context,
         })
@@ -118,26 +156,50 @@ impl Control {
     pub async fn run(self, admin: AdminOptions) -> Result<(), RunError> {
         let Self { xds, context, .. } = self;
         let Context {
-            handle, stopping, ..
+            handle,
+            stopping,
+            listeners,
+            ..
         } = context.clone();
         let mut writer = tokio::spawn(self.writer.run());
         let mut options = ServerOptions::default();
         options.requests = self.config.limits.requests;
+        let limits = within_files(self.config.limits.incoming, open_files_limit());
         let edits = tokio::spawn(apply_edits(
             self.source,
             self.options,
             self.config,
             context.clone(),
         ));
-        let admin = self.admin.map(|listener| {
-            let router = admin::router().into_router(context, admin);
-            let stopped = stopping.clone().cancelled_owned();
-            tokio::spawn(plimsoll_serve::serve(listener, router, stopped))
-        });
+        let read_only = AdminOptions {
+            pages: admin.pages.clone(),
+            hosts: admin.hosts.clone(),
+            token: None,
+            access: AdminAccess::ReadOnly,
+        };
+        let restricted = AdminOptions {
+            access: AdminAccess::Restricted,
+            ..admin
+        };
+        let router = |options| admin::router().into_router(context.clone(), options);
+        let admin = [
+            self.admin.map(|socket| {
+                let (tls, stats) = (listeners.admin_tls.clone(), Arc::clone(&listeners.admin));
+                let listener = AdminListener { socket, tls, stats };
+                serve_admin(listener, router(restricted), &stopping)
+            }),
+            self.read_only.map(|socket| {
+                let (tls, stats) = (None, Arc::clone(&listeners.read_only));
+                let listener = AdminListener { socket, tls, stats };
+                serve_admin(listener, router(read_only), &stopping)
+            }),
+        ];
+        drop(context);
         let (ads, lrs) = (Discovery::new(handle.clone()), LoadReporting::new(handle));
         let stopped = stopping.clone().cancelled_owned();
+        let incoming = listeners.xds_incoming(xds, limits);
         let served = tokio::select! {
-            served = serve(xds, ads, lrs, options, stopped) => served,
+            served = serve(incoming, ads, lrs, options, stopped) => served,
             // The writer only returns once all handles are dropped, which `serve` prevents.
             ended = &mut writer => {
                 stopping.cancel();
@@ -151,7 +213,7 @@ impl Control {
         };
         stopping.cancel();
         let _ = edits.await;
-        if let Some(admin) = admin {
+        for admin in admin.into_iter().flatten() {
             let _ = admin.await;
         }
         // The writer exits because the last handle has been dropped.
@@ -161,10 +223,105 @@ impl Control {
     }
 }
 
+fn serve_admin(
+    listener: AdminListener,
+    router: Router,
+    stopping: &CancellationToken,
+) -> JoinHandle<()> {
+    let stopped = stopping.clone().cancelled_owned();
+    tokio::spawn(plimsoll_serve::serve(listener, router, stopped))
+}
+
+async fn bind_optional(
+    address: Option<SocketAddr>,
+) -> Result<(Option<TcpListener>, Option<SocketAddr>), RunError> {
+    let bound = match address {
+        Some(address) => Some(bind(address).await?),
+        None => None,
+    };
+    Ok(bound.unzip())
+}
+
+fn unusable(error: TlsError) -> RunError {
+    RunError::Failed("cannot use a certificate".to_owned(), error.into())
+}
+
+fn invalid(error: plimsoll_core::units::FieldError) -> RunError {
+    FileError::from(ConfigError::from(error)).into()
+}
+
+impl Listeners {
+    /// Loads the certificates and starts to watch their files.
+    fn start(config: &ControlConfig) -> Result<Self, TlsError> {
+        let watch = |name, settings: &Option<ServerTlsSettings>| {
+            let Some(settings) = settings.clone() else {
+                return Ok(None);
+            };
+            let files = settings.files().cloned().collect();
+            let load = move || server_tls_without_resumption(&settings);
+            WatchedTls::start(name, files, load).map(|tls| Some(Arc::new(tls)))
+        };
+        if config.is_insecure() {
+            log_line!(log_lines::INSECURE, listen = %config.listen);
+        }
+        Ok(Self {
+            xds_tls: watch("xds", &config.tls)?,
+            admin_tls: watch("admin", &config.admin_tls)?,
+            insecure: config.is_insecure(),
+            admin_uses_tls: config.admin_tls.is_some(),
+            ..Self::default()
+        })
+    }
+
+    fn xds_incoming(&self, listener: TcpListener, limits: IncomingLimits) -> XdsIncoming {
+        let options = IncomingOptions {
+            name: "xds",
+            limits: limits.connections,
+            handshake_timeout: limits.handshake_timeout,
+            tls: self.xds_tls.clone(),
+        };
+        XdsIncoming {
+            incoming: Incoming::start(listener, options, Arc::clone(&self.xds)),
+            handshake_timeout: limits.handshake_timeout,
+            stats: Arc::clone(&self.xds),
+        }
+    }
+}
+
+/// Number of files that the process may open.
+fn open_files_limit() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).current
+}
+
+/// Lowers the limit of connections so that some of the files that the process may open are left.
+fn within_files(mut limits: IncomingLimits, files: Option<u64>) -> IncomingLimits {
+    if let Some(files) = files {
+        // A process with very few files keeps half of them.
+        let most = files.saturating_sub(RESERVED_FILES).max(files / 2);
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        limits.connections.connections = limits.connections.connections.min(most);
+    }
+    limits
+}
+
+/// Sets how the relayed server is dialed; an unchanged connector stays.
+fn set_relay_connector(handle: &Handle, config: &ControlConfig) -> Result<(), TlsError> {
+    let tls = config.relay.as_ref().and_then(|relay| relay.tls.as_ref());
+    let current = handle.upstreams().connector();
+    let connector = match (tls, current) {
+        (None, _) => None,
+        (Some(tls), Some(current)) if current.settings() == tls => Some(current),
+        (Some(tls), _) => Some(Arc::new(RelayConnector::start(Arc::clone(tls))?)),
+    };
+    handle.upstreams().set_connector(connector);
+    Ok(())
+}
+
 impl Options {
     fn override_addresses(&self, mut config: ControlConfig) -> ControlConfig {
         config.listen = self.listen.unwrap_or(config.listen);
         config.admin = self.admin.or(config.admin);
+        config.read_only = self.read_only.or(config.read_only);
         config
     }
 }
@@ -187,10 +344,15 @@ async fn apply_edits(
             Some(Ok(config)) => {
                 let config = options.override_addresses(config);
                 let restart_needed = restart_needed(&initial, &config);
-                if context.handle.apply(Arc::new(config)).await.is_err() {
-                    return;
+                match set_relay_connector(&context.handle, &config) {
+                    Err(error) => Err(plimsoll_serve::error_chain(&error)),
+                    Ok(()) => {
+                        if context.handle.apply(Arc::new(config)).await.is_err() {
+                            return;
+                        }
+                        Ok(restart_needed)
+                    }
                 }
-                Ok(restart_needed)
             }
         };
         context.reloads.record(outcome);
@@ -202,7 +364,10 @@ fn restart_needed(started: &ControlConfig, edited: &ControlConfig) -> Vec<&'stat
     let (old, new) = (&started.planner, &edited.planner);
     let fields = [
         ("listen", started.listen != edited.listen),
+        ("tls", started.tls != edited.tls),
         ("admin", started.admin != edited.admin),
+        ("admin_tls", started.admin_tls != edited.admin_tls),
+        ("read_only", started.read_only != edited.read_only),
         (
             "demand.max_times_median",
             old.max_times_median() != new.max_times_median(),
@@ -210,7 +375,8 @@ fn restart_needed(started: &ControlConfig, edited: &ControlConfig) -> Vec<&'stat
         (
             "limits",
             started.limits.requests != edited.limits.requests
-                || started.limits.queue_bytes != edited.limits.queue_bytes,
+                || started.limits.queue_bytes != edited.limits.queue_bytes
+                || started.limits.incoming != edited.limits.incoming,
         ),
         ("demand.smoothing_time_constant", old.tau() != new.tau()),
         (
@@ -249,6 +415,7 @@ mod tests {
             config: file,
             listen: Some(([127, 0, 0, 1], 0).into()),
             admin: Some(([127, 0, 0, 1], 0).into()),
+            read_only: None,
         }
     }
 
@@ -314,5 +481,26 @@ mod tests {
             restart_needed(&started, &edited),
             ["demand.max_times_median"]
         );
+        let edited = config(
+            "{tls: {certificate: a, private_key: b}, limits: {connections: 7}, admin: '',
+              admin_tls: {certificate: a, private_key: b}, read_only: '127.0.0.1:1'}",
+        );
+        assert_eq!(
+            restart_needed(&started, &edited),
+            ["tls", "admin", "admin_tls", "read_only", "limits"]
+        );
+    }
+
+    #[test]
+    fn some_of_the_files_that_the_process_may_open_are_left() {
+        let limits = config("{limits: {connections: 1000}}").limits.incoming;
+        let most = |files| within_files(limits, files).connections.connections;
+        assert_eq!(most(None), 1000);
+        assert_eq!(most(Some(100_000)), 1000);
+        assert_eq!(most(Some(1200)), 1200 - 256);
+        assert_eq!(most(Some(300)), 150);
+        let (whole, part) = (limits.connections, within_files(limits, Some(300)));
+        assert_eq!(part.connections.per_peer, whole.per_peer);
+        assert_eq!(part.handshake_timeout, limits.handshake_timeout);
     }
 }

@@ -6,6 +6,7 @@
 //! memory. The admin API reads the state through [`Handle::inspect`]. plimsoll-xds serves the
 //! sockets of ADS and LRS, `admin` serves HTTP; decisions are made in `state`.
 
+mod authorization;
 mod handlers;
 mod recent;
 mod record;
@@ -17,19 +18,24 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_core::log_line;
 use plimsoll_core::model::load_report::ClusterStats;
 use plimsoll_core::time::Instant;
 use plimsoll_xds::ads::view::View;
 use plimsoll_xds::driver::LrsInstructions;
 use plimsoll_xds::node::NodeInfo;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use tonic::Status;
 
 use crate::config::{ControlConfig, Relay};
 use crate::counters::Counters;
 use crate::fleet::{OpenRefusal, StreamKind};
-use crate::relay::{Overlay, RelayUpstreams, RelayedResource};
+use crate::identity::Rules;
+use crate::log_lines;
+use crate::relay::{Overlay, RelayUpstreams, RelayedResource, StreamStatus};
 use crate::state::{State, ViewKey};
 
+use authorization::RefusalLog;
 pub use handlers::{Discovery, LoadReporting};
 pub use recent::{EventSeverity, RecentEvent, RecentEvents};
 pub use record::{ResponseTotals, StreamRecord, StreamRecords};
@@ -51,6 +57,8 @@ pub struct Handle {
     /// One permit per byte of load reports that may wait in the queue.
     queue_bytes: Arc<Semaphore>,
     queue_bytes_capacity: usize,
+    rules: Arc<watch::Sender<Arc<Rules>>>,
+    refusals: Arc<RefusalLog>,
 }
 
 type Inspection = Box<dyn FnOnce(&State, Instant) + Send>;
@@ -121,7 +129,24 @@ pub struct Stopped;
 impl Handle {
     /// Activates a new configuration.
     pub async fn apply(&self, config: Arc<ControlConfig>) -> Result<(), Stopped> {
+        self.rules.send_if_modified(|rules| {
+            let changed = *rules != config.rules;
+            rules.clone_from(&config.rules);
+            changed
+        });
         self.send(Message::Config(config)).await
+    }
+
+    /// Reserves a connection to the relayed server.
+    fn open_upstream(&self, relay: &Relay) -> Result<StreamStatus, Status> {
+        self.upstreams.open(relay.max_connections).ok_or_else(|| {
+            self.counters.relay_refused();
+            if let Some(suppressed) = self.refusals.allow() {
+                let max = relay.max_connections;
+                log_line!(log_lines::RELAY_STREAM_REFUSED, max, suppressed);
+            }
+            Status::resource_exhausted("too many streams to the relayed server")
+        })
     }
 
     /// Calls `inspect` between two messages. It must return quickly: it blocks the writer.

@@ -1,13 +1,17 @@
-//! [`AdminToken`] and the check of requests that change state: they must come from this machine or
-//! carry the token. Requests of web pages are refused before, by `http_guard`.
+//! [`AdminToken`] and the check of requests that change state: they must come from this machine,
+//! carry the token, or come over a connection with a trusted client certificate. Requests of web
+//! pages are refused before, by `http_guard`.
 
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 
 use axum::extract::Request;
 use axum::http::header::AUTHORIZATION;
+
+use crate::identity::PeerIdentity;
 
 /// Secret that allows requests from other machines to change state.
 #[derive(Clone, PartialEq, Eq)]
@@ -48,14 +52,20 @@ impl AdminToken {
     }
 }
 
-/// Address of the peer, which `serve` adds to every request.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Peer(pub(crate) SocketAddr);
+/// The peer of a connection, which `serve` adds to every request.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    pub(crate) address: SocketAddr,
+    /// Names in its certificate, if it presented one that is trusted.
+    pub(crate) identity: Option<Arc<PeerIdentity>>,
+}
 
-/// Checks a request that changes state; the error is the reason for refusing it.
-pub(crate) fn check_change(request: &Request, token: Option<&AdminToken>) -> Result<(), String> {
+/// Checks a request that is not open to every machine; the error is the reason for refusing it.
+pub(crate) fn check(request: &Request, token: Option<&AdminToken>) -> Result<(), String> {
     let peer = request.extensions().get::<Peer>();
-    if peer.is_some_and(|peer| peer.0.ip().to_canonical().is_loopback()) {
+    let trusted =
+        |peer: &Peer| peer.address.ip().to_canonical().is_loopback() || peer.identity.is_some();
+    if peer.is_some_and(trusted) {
         return Ok(());
     }
     let given = request.headers().get(AUTHORIZATION).and_then(|value| {
@@ -82,7 +92,10 @@ mod tests {
 
     fn request(peer: &str, authorization: Option<&str>) -> Request {
         let mut request = Request::post("/quitquitquit").body(Body::empty()).unwrap();
-        let peer = Peer(SocketAddr::new(peer.parse().unwrap(), 1));
+        let peer = Peer {
+            address: SocketAddr::new(peer.parse().unwrap(), 1),
+            identity: None,
+        };
         request.extensions_mut().insert(peer);
         if let Some(value) = authorization {
             let value = value.parse().unwrap();
@@ -94,15 +107,15 @@ mod tests {
     #[test]
     fn changes_need_loopback_or_the_token() {
         let token = AdminToken("0123456789abcdef".to_owned());
-        let check = |peer: &str, given: Option<&str>| {
+        let allowed = |peer: &str, given: Option<&str>| {
             let request = request(peer, given);
-            check_change(&request, Some(&token)).is_ok()
+            check(&request, Some(&token)).is_ok()
         };
         for local in ["127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1"] {
-            assert!(check(local, None), "{local}");
+            assert!(allowed(local, None), "{local}");
         }
-        assert!(check("10.0.0.7", Some("Bearer 0123456789abcdef")));
-        assert!(check("10.0.0.7", Some("bearer  0123456789abcdef")));
+        assert!(allowed("10.0.0.7", Some("Bearer 0123456789abcdef")));
+        assert!(allowed("10.0.0.7", Some("bearer  0123456789abcdef")));
         for wrong in [
             None,
             Some("Bearer 0123456789abcdeg"),
@@ -112,11 +125,23 @@ mod tests {
             Some("Bearer"),
             Some(""),
         ] {
-            assert!(!check("10.0.0.7", wrong), "{wrong:?}");
+            assert!(!allowed("10.0.0.7", wrong), "{wrong:?}");
         }
-        assert!(check_change(&request("10.0.0.7", Some("Bearer ")), None).is_err());
+        assert!(check(&request("10.0.0.7", Some("Bearer ")), None).is_err());
         let unknown = Request::post("/").body(Body::empty()).unwrap();
-        assert!(check_change(&unknown, Some(&token)).is_err());
+        assert!(check(&unknown, Some(&token)).is_err());
+    }
+
+    #[test]
+    fn a_client_certificate_serves_as_well_as_the_token() {
+        let mut request = request("10.0.0.7", None);
+        assert!(check(&request, None).is_err());
+        let peer = Peer {
+            address: "10.0.0.7:1".parse().unwrap(),
+            identity: Some(Arc::default()),
+        };
+        request.extensions_mut().insert(peer);
+        assert!(check(&request, None).is_ok());
     }
 
     #[test]

@@ -15,7 +15,7 @@ use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodRouter, get, post};
 
-use crate::access::{AdminToken, check_change};
+use crate::access::{AdminToken, check};
 use crate::http_guard::HttpGuard;
 
 /// Limit of request bodies: large enough for a what-if request with thousands of zones.
@@ -81,6 +81,38 @@ pub struct AdminOptions {
     pub hosts: Vec<String>,
     /// Allows requests from other machines to change state; without it only loopback may.
     pub token: Option<AdminToken>,
+    pub access: AdminAccess,
+}
+
+/// What other machines may do at an admin listener without the token or a client certificate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AdminAccess {
+    /// Reading is open to everybody.
+    #[default]
+    ReadAnywhere,
+    /// Everything needs loopback, the token or a certificate.
+    Restricted,
+    /// They may read, and nobody may do anything else, with or without the token.
+    ReadOnly,
+}
+
+impl AdminAccess {
+    /// Checks a request; the error is the reason for refusing it.
+    fn check(
+        self,
+        request: &Request,
+        is_action: bool,
+        token: Option<&AdminToken>,
+    ) -> Result<(), String> {
+        let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+        match self {
+            Self::ReadAnywhere if is_action => check(request, token),
+            Self::ReadAnywhere => Ok(()),
+            Self::Restricted => check(request, token),
+            Self::ReadOnly if reads => Ok(()),
+            Self::ReadOnly => Err("this address is read-only".to_owned()),
+        }
+    }
 }
 
 /// Paths of an admin API and their handlers.
@@ -162,7 +194,7 @@ impl<S: Clone + Send + Sync + 'static> AdminRouter<S> {
             .filter(|path| path.changes_state)
             .map(|path| path.path)
             .collect();
-        let token = options.token;
+        let (token, access) = (options.token, options.access);
         let listed_at = paths[0].path;
         let list = move || ready(index(&paths));
         let pages = options
@@ -182,11 +214,8 @@ impl<S: Clone + Send + Sync + 'static> AdminRouter<S> {
             .with_state(state)
             .merge(pages)
             .layer(from_fn(move |request: Request, next: Next| {
-                let checked = if actions.contains(&request.uri().path()) {
-                    check_change(&request, token.as_ref())
-                } else {
-                    Ok(())
-                };
+                let is_action = actions.contains(&request.uri().path());
+                let checked = access.check(&request, is_action, token.as_ref());
                 async move {
                     match checked {
                         Ok(()) => next.run(request).await,
@@ -268,12 +297,68 @@ mod tests {
         assert_eq!(get("/ask").await, (405, reason));
     }
 
+    fn from(peer: &str, request: axum::http::request::Builder) -> Request<Body> {
+        let mut request = request.body(Body::empty()).unwrap();
+        let peer = crate::access::Peer {
+            address: peer.parse().unwrap(),
+            identity: None,
+        };
+        request.extensions_mut().insert(peer);
+        request
+    }
+
+    #[tokio::test]
+    async fn a_restricted_listener_needs_loopback_or_the_token_for_everything() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "0123456789abcdef").unwrap();
+        let restricted = || AdminOptions {
+            access: AdminAccess::Restricted,
+            token: Some(AdminToken::read(file.path()).unwrap()),
+            ..AdminOptions::default()
+        };
+        let (local, other) = ("127.0.0.1:1", "10.0.0.7:1");
+        for path in ["/one", "/help", "/"] {
+            let status = ask(restricted(), from(local, Request::get(path))).await.0;
+            assert_eq!(status, 200, "{path}");
+            let status = ask(restricted(), from(other, Request::get(path))).await.0;
+            assert_eq!(status, 403, "{path}");
+            let request = Request::get(path).header("authorization", "Bearer 0123456789abcdef");
+            assert_eq!(
+                ask(restricted(), from(other, request)).await.0,
+                200,
+                "{path}"
+            );
+        }
+        assert_eq!(
+            ask(restricted(), from(other, Request::post("/ask")))
+                .await
+                .0,
+            403
+        );
+    }
+
+    #[tokio::test]
+    async fn a_read_only_listener_is_open_for_reading() {
+        let read_only = || AdminOptions {
+            access: AdminAccess::ReadOnly,
+            ..AdminOptions::default()
+        };
+        for peer in ["127.0.0.1:1", "10.0.0.7:1"] {
+            let status = ask(read_only(), from(peer, Request::get("/one"))).await.0;
+            assert_eq!(status, 200, "{peer}");
+            let status = ask(read_only(), from(peer, Request::head("/one"))).await.0;
+            assert_eq!(status, 200, "{peer}");
+            for path in ["/ask", "/end"] {
+                let (status, reason) = ask(read_only(), from(peer, Request::post(path))).await;
+                assert!(status == 403 && reason.contains("read-only"), "{reason}");
+            }
+        }
+    }
+
     #[tokio::test]
     async fn actions_are_refused_from_other_machines() {
         let post = |path: &str, peer: &str| {
-            let mut request = Request::post(path).body(Body::empty()).unwrap();
-            let peer = crate::access::Peer(peer.parse().unwrap());
-            request.extensions_mut().insert(peer);
+            let request = from(peer, Request::post(path));
             ask(AdminOptions::default(), request)
         };
         assert_eq!(post("/end", "127.0.0.1:1").await.0, 200);
@@ -287,7 +372,7 @@ mod tests {
         let options = || AdminOptions {
             pages: Some(Router::new().route("/", axum::routing::get(async || "a page"))),
             hosts: vec!["admin.example.org".to_owned()],
-            token: None,
+            ..AdminOptions::default()
         };
         let to = |host: &str| Request::get("/").header("host", host).body(Body::empty());
         let answer = ask(options(), to("admin.example.org").unwrap()).await;

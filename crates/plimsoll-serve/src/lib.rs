@@ -5,22 +5,35 @@
 //! requests. A server shuts down when its [`CancellationToken`] is canceled. The control plane, the
 //! proxy and the demo use this crate; they parse the files and implement the admin pages.
 
+mod accept;
 mod access;
 mod admin;
 mod files;
 mod http_guard;
+mod identity;
+mod incoming;
 mod log_lines;
 mod reloads;
 mod run;
 mod server;
+mod tls;
 
+pub use accept::{ConnectionLimits, ConnectionStats, LogLimit};
 pub use access::AdminToken;
-pub use admin::{AdminFormat, AdminOptions, AdminPath, AdminRouter, guarded, text_error};
+pub use admin::{
+    AdminAccess, AdminFormat, AdminOptions, AdminPath, AdminRouter, guarded, text_error,
+};
 pub use files::{ConfigFile, FileError, FileSource, Files, Loader, read_file};
+pub use identity::PeerIdentity;
+pub use incoming::{AcceptedConnection, Incoming, IncomingOptions, ServerStream};
 #[doc(hidden)]
 pub use log_lines::LOG_LINES;
 pub use reloads::{ReloadCounts, Reloads};
 pub use run::{RunError, bind, bind_shared, error_chain, find_sockets};
-pub use server::{local, serve, serve_until_replaced};
+pub use server::{AdminListener, local, serve, serve_until_replaced};
+pub use tls::{
+    ClientTlsSettings, PemSource, ServerTls, ServerTlsSettings, TlsError, WatchedTls, client_tls,
+    server_tls, server_tls_without_resumption,
+};
 /// Token that is canceled when a server begins to shut down.
 pub use tokio_util::sync::CancellationToken;

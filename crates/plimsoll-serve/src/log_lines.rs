@@ -9,10 +9,20 @@ plimsoll_core::log_lines! {
     /// An edited configuration file is invalid. The previous configuration stays in use.
     CONFIG_REJECTED = Error, "configuration rejected; keeping the previous one",
         "Correct the file as `error` says; it is read again when it changes.";
-    /// The admin listener has as many connections as it may have. Traffic is not affected.
-    ADMIN_CONNECTION_REFUSED = Warn, "admin connection refused: too many are open",
-        "Find out which clients of the admin address keep connections open.";
-    /// The operating system refused to accept an admin connection; retried after a second.
-    ADMIN_ACCEPT_FAILED = Warn, "cannot accept an admin connection; retrying",
+    /// A listener has as many connections as it may have, in all or of one peer. `suppressed` lines
+    /// like this one were left out since the last one.
+    CONNECTION_REFUSED = Warn, "connection refused: too many are open",
+        "Find out which clients keep connections open, or raise the limit that `reason` names.";
+    /// The operating system refused to accept a connection; retried after 50 ms.
+    ACCEPT_FAILED = Warn, "cannot accept a connection; retrying",
         "Raise the limit on open files if `error` says so.";
+    /// A TLS handshake failed, for example because the client's certificate has expired or comes
+    /// from another certificate authority. The connection was closed.
+    TLS_HANDSHAKE_FAILED = Warn, "TLS handshake failed",
+        "Check the certificates of the client at `peer` and the trusted authorities.";
+    /// Certificate files changed. New connections use them; open connections are not affected.
+    CERTIFICATES_RELOADED = Info, "certificates reloaded", "";
+    /// Certificate files changed, but cannot be used. The previous certificates stay in use.
+    CERTIFICATES_REJECTED = Error, "certificates rejected; keeping the previous ones",
+        "Correct the files as `error` says; they are read again when they change.";
 }

@@ -3,26 +3,27 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use axum::response::{IntoResponse as _, Response};
-use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use plimsoll_core::log_line;
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tower_service::Service as _;
 
+use crate::accept::{ConnectionLimits, ConnectionStats};
 use crate::access::Peer;
-use crate::log_lines;
+use crate::incoming::{AcceptedConnection, Incoming, IncomingOptions};
 use crate::run::bind_shared;
+use crate::tls::{ServerTls, WatchedTls};
 
 /// Connections of an admin listener; further ones are closed at once.
 const MAX_CONNECTIONS: usize = 128;
@@ -50,13 +51,32 @@ const LIMITS: Limits = Limits {
     request: REQUEST_TIMEOUT,
 };
 
+/// Socket of an admin API, with its certificates and counters.
+#[derive(Debug)]
+pub struct AdminListener {
+    pub socket: TcpListener,
+    /// Certificates; `None` serves plain text.
+    pub tls: Option<Arc<WatchedTls<ServerTls>>>,
+    pub stats: Arc<ConnectionStats>,
+}
+
+impl From<TcpListener> for AdminListener {
+    fn from(socket: TcpListener) -> Self {
+        Self {
+            socket,
+            tls: None,
+            stats: Arc::default(),
+        }
+    }
+}
+
 /// Serves an admin API until `shutdown` resolves and requests in flight have finished.
 pub async fn serve(
-    listener: TcpListener,
+    listener: impl Into<AdminListener>,
     router: Router,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) {
-    let connections = accept_until(listener, router, shutdown, LIMITS).await;
+    let connections = accept_until(listener.into(), router, shutdown, LIMITS).await;
     connections.finish().await;
 }
 
@@ -69,7 +89,7 @@ pub async fn serve_until_replaced(
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) {
     let address = listener.local_addr();
-    let connections = accept_until(listener, router.clone(), shutdown, LIMITS).await;
+    let connections = accept_until(listener.into(), router.clone(), shutdown, LIMITS).await;
     let Ok(address) = address else {
         return connections.finish().await;
     };
@@ -108,34 +128,34 @@ impl Connections {
 }
 
 async fn accept_until(
-    listener: TcpListener,
+    listener: AdminListener,
     router: Router,
     shutdown: impl Future<Output = ()> + Send + 'static,
     limits: Limits,
 ) -> Connections {
     let stopping = CancellationToken::new();
     let mut connections = JoinSet::new();
+    let options = IncomingOptions {
+        name: "admin",
+        limits: ConnectionLimits {
+            connections: limits.connections,
+            per_peer: limits.connections,
+        },
+        handshake_timeout: limits.headers,
+        tls: listener.tls,
+    };
+    let mut incoming = Incoming::start(listener.socket, options, listener.stats);
     tokio::pin!(shutdown);
     loop {
         let accepted = tokio::select! {
             () = &mut shutdown => break,
             Some(_) = connections.join_next() => continue,
-            accepted = listener.accept() => accepted,
+            accepted = incoming.next() => accepted,
         };
-        match accepted {
-            Ok((stream, peer)) if connections.len() < limits.connections => {
-                let router = router.clone();
-                let stopping = stopping.clone();
-                connections.spawn(serve_connection(stream, peer, router, stopping, limits));
-            }
-            Ok((_, peer)) => log_line!(log_lines::ADMIN_CONNECTION_REFUSED, %peer),
-            Err(error) => {
-                // Most likely out of file descriptors: wait for connections to close.
-                log_line!(log_lines::ADMIN_ACCEPT_FAILED, %error);
-                tokio::time::sleep(Duration::from_secs(1)).await;
-            }
-        }
+        let (router, stopping) = (router.clone(), stopping.clone());
+        connections.spawn(serve_connection(accepted, router, stopping, limits));
     }
+    incoming.close().await;
     Connections {
         tasks: connections,
         stopping,
@@ -143,17 +163,26 @@ async fn accept_until(
 }
 
 async fn serve_connection(
-    stream: TcpStream,
-    peer: SocketAddr,
+    accepted: AcceptedConnection,
     router: Router,
     stopping: CancellationToken,
     limits: Limits,
 ) {
     // Without this option a client that never reads would hold the connection until it leaves.
     #[cfg(target_os = "linux")]
-    let _ = SockRef::from(&stream).set_tcp_user_timeout(Some(WRITE_TIMEOUT));
-    let respond = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(Peer(peer));
+    let _ = SockRef::from(accepted.stream.tcp()).set_tcp_user_timeout(Some(WRITE_TIMEOUT));
+    let AcceptedConnection {
+        stream,
+        peer,
+        identity,
+        ..
+    } = accepted;
+    let peer = Peer {
+        address: peer,
+        identity,
+    };
+    let respond = service_fn(move |mut request: Request<hyper::body::Incoming>| {
+        request.extensions_mut().insert(peer.clone());
         let response = router.clone().call(request.map(Body::new));
         async move {
             let response = match tokio::time::timeout(limits.request, response).await {
@@ -193,7 +222,7 @@ mod tests {
         let stopping = CancellationToken::new();
         let stopped = stopping.clone().cancelled_owned();
         tokio::spawn(async move {
-            let connections = accept_until(listener, router, stopped, limits).await;
+            let connections = accept_until(listener.into(), router, stopped, limits).await;
             connections.finish().await;
         });
         (address, stopping)

@@ -5,6 +5,7 @@
 //! messages between a transport and a state machine of `ads` or `lrs`. Messages cross the transport
 //! as bytes, so no generated types are needed.
 
+mod accept;
 pub mod ads_client;
 mod backoff;
 mod codec;
@@ -21,6 +22,7 @@ mod servers;
 mod session;
 
 pub use crate::clock::Clock;
+pub use accept::{Accept, ClientIdentity, ClientInfo, Connection};
 pub use backoff::Backoff;
 pub use connect::ConnectOptions;
 pub use connector::{Connecting, Connector, Socket};

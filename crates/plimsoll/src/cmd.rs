@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 use plimsoll_core::log_line;
-use plimsoll_serve::CancellationToken;
+use plimsoll_serve::{AdminToken, CancellationToken};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::log_lines;
@@ -123,6 +123,11 @@ pub(crate) fn run(cli: Cli, out: &mut impl Write) -> anyhow::Result<Exit> {
         Command::Vectors(args) => plimsoll_conformance::command::run(&args, out)
             .map(|passed| if passed { Exit::Ok } else { Exit::Failure }),
     }
+}
+
+/// Reads the token of `--admin-token-file`.
+fn read_token(path: &Path) -> anyhow::Result<AdminToken> {
+    AdminToken::read(path).with_context(|| path.display().to_string())
 }
 
 /// Ignores a broken pipe: `plimsoll … | head` must not fail.

@@ -10,6 +10,7 @@ mod clusters;
 mod explanation_cache;
 mod nodes;
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -52,6 +53,8 @@ struct Observations {
     recent_events: Vec<RecentEvent>,
     reloads: ReloadCounts,
     relay: RelayStatus,
+    /// Address of ADS and LRS if other machines can connect to it without TLS.
+    insecure: Option<SocketAddr>,
     wall_clock: WallClock,
 }
 
@@ -92,6 +95,7 @@ impl Source for ControlSource {
                 recent_events: handle.recent().all(),
                 reloads: self.context.reloads.counts(),
                 relay: handle.upstreams().status(),
+                insecure: (self.context.listeners.insecure).then_some(self.context.bound.xds),
                 wall_clock: self.wall_clock,
             };
             let cache = Arc::clone(&self.cache);
@@ -196,6 +200,13 @@ fn notices(
     if let Some(error) = &observed.reloads.error {
         let text = format!("the last edit was rejected and has no effect: {error}");
         add(Severity::Error, text);
+    }
+    if let Some(address) = observed.insecure {
+        let text = format!(
+            "ADS and LRS on {address} have no TLS: every client that reaches the address may be \
+             any node"
+        );
+        add(Severity::Warning, text);
     }
     let refused = nodes.iter().filter(|node| node.refusal.is_some()).count();
     if refused > 0 {

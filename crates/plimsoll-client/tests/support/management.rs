@@ -12,8 +12,8 @@ use plimsoll_xds::ads::server::{ServerStream, StreamEvent};
 use plimsoll_xds::ads::view::{Resource, TypeResources, View};
 use plimsoll_xds::ads::{CLUSTER, CLUSTER_LOAD_ASSIGNMENT, LISTENER, ROUTE_CONFIGURATION};
 use plimsoll_xds::driver::{
-    AdsHandler, AdsObserver, AdsOpening, AdsSession, LrsHandler, LrsInstructions, LrsReporter,
-    LrsSession, ServerOptions, Status, serve,
+    AdsHandler, AdsObserver, AdsOpening, AdsSession, ClientInfo, LrsHandler, LrsInstructions,
+    LrsReporter, LrsSession, ServerOptions, Status, serve,
 };
 use plimsoll_xds::lrs::message::ClusterTraffic;
 use plimsoll_xds::lrs::{LrsSettings, LrsTraffic};
@@ -212,7 +212,7 @@ impl AdsObserver for Desk {
 impl LrsHandler for Desk {
     type Reporter = Self;
 
-    async fn open(&self, _: &NodeInfo, _: Option<SocketAddr>) -> Result<LrsSession<Self>, Status> {
+    async fn open(&self, _: &NodeInfo, _: &ClientInfo) -> Result<LrsSession<Self>, Status> {
         Ok(LrsSession {
             instructions: self.instructions.subscribe(),
             reporter: self.clone(),

@@ -10,6 +10,7 @@ mod gauges;
 use plimsoll_core::stats::MetricKind::{Counter, Gauge, Info};
 use plimsoll_core::stats::{Families, Metric, TextFormat, Value};
 
+use crate::identity;
 use crate::run::Context;
 use crate::server::{Handle, Stopped};
 use crate::state::State;
@@ -17,7 +18,7 @@ use crate::unreported::Subscriptions;
 
 /// All metrics of the control plane.
 #[rustfmt::skip]
-pub const METRICS: [Metric; 37] = [
+pub const METRICS: [Metric; 44] = [
     Metric::new("plimsoll_control_build_info", Info, &["version"],
         "Version of the control plane; always 1"),
     Metric::new("plimsoll_control_fleets", Gauge, &[],
@@ -91,8 +92,25 @@ pub const METRICS: [Metric; 37] = [
         "Streams to the relayed management server: `connected` or `lost`"),
     Metric::new("plimsoll_control_relay_failures_total", Counter, &[],
         "Streams to the relayed management server that were lost or could not be opened"),
+    Metric::new("plimsoll_control_relay_streams_refused_total", Counter, &[],
+        "Discovery streams refused because `relay.max_connections` streams to the relayed server \
+         are open"),
     Metric::new("plimsoll_control_relay_unreadable_total", Counter, &[],
         "Relayed clusters and assignments that could not be decoded and were passed on unchanged"),
+    Metric::new("plimsoll_control_nodes_refused_total", Counter, &["field"],
+        "Streams refused by the rules of identities; `field` is the setting of the rule: \
+         `identities` (no rule for the certificate), `fleets`, `zones`, `node_ids`, `report_load`"),
+    Metric::new("plimsoll_control_connections", Gauge, &["listener"],
+        "Open connections; `listener` is `xds`, `admin` or `read_only`"),
+    Metric::new("plimsoll_control_connections_refused_total", Counter, &["listener", "reason"],
+        "Connections closed before they were served: `limit`, `peer_limit`, `handshake_timeout` \
+         (or no request in time), `handshake_failed` (TLS)"),
+    Metric::new("plimsoll_control_accept_errors_total", Counter, &["listener"],
+        "Failed attempts to accept a connection, for example without free descriptors"),
+    Metric::new("plimsoll_control_certificate_reloads_total", Counter, &["of", "result"],
+        "Changes of certificate files: `ok`, `failed`; `of` is `xds`, `admin` or `relay`"),
+    Metric::new("plimsoll_control_insecure", Gauge, &[],
+        "1 if other machines can connect to ADS and LRS without TLS"),
     Metric::new("plimsoll_control_writer_queue_depth", Gauge, &[],
         "Messages in the queue of the writer task"),
     Metric::new("plimsoll_control_writer_queue_capacity", Gauge, &[],
@@ -128,6 +146,7 @@ pub(super) async fn page(context: &Context) -> Result<String, Stopped> {
     gauges::add_streams(&mut values, &context.handle);
     add_counters(&mut values, &context.handle);
     add_reloads(&mut values, context);
+    add_listeners(&mut values, context);
     Ok(values.0.text(TextFormat::OpenMetrics))
 }
 
@@ -143,14 +162,49 @@ fn add_counters(values: &mut Values, handle: &Handle) {
         "reporters_joined_total",
         "nodes_capped_total",
         "duplicate_nodes_total",
+        "relay_streams_refused_total",
     ];
     for name in unlabeled {
         values.add(name, &[], 0);
+    }
+    for field in identity::FIELDS {
+        values.add("nodes_refused_total", &[field], 0);
     }
     for ((name, label), count) in handle.counters().values() {
         let label = (!label.is_empty()).then_some(label);
         values.add(name, label.as_slice(), count);
     }
+}
+
+fn add_listeners(values: &mut Values, context: &Context) {
+    let listeners = &context.listeners;
+    let names = [
+        ("xds", &listeners.xds, Some(context.bound.xds)),
+        ("admin", &listeners.admin, context.bound.admin),
+        ("read_only", &listeners.read_only, context.bound.read_only),
+    ];
+    for (name, stats, _) in names.into_iter().filter(|(_, _, bound)| bound.is_some()) {
+        values.add("connections", &[name], stats.open());
+        values.add("accept_errors_total", &[name], stats.accept_errors());
+        for (reason, count) in stats.refused() {
+            values.add("connections_refused_total", &[name, reason], count);
+        }
+    }
+    let relay = context.handle.upstreams().connector();
+    let reloads = [
+        ("xds", listeners.xds_tls.as_ref().map(|tls| tls.reloads())),
+        (
+            "admin",
+            listeners.admin_tls.as_ref().map(|tls| tls.reloads()),
+        ),
+        ("relay", relay.map(|connector| connector.reloads())),
+    ];
+    for (of, counts) in reloads {
+        let (succeeded, failed) = counts.unwrap_or_default();
+        values.add("certificate_reloads_total", &[of, "ok"], succeeded);
+        values.add("certificate_reloads_total", &[of, "failed"], failed);
+    }
+    values.add("insecure", &[], u64::from(listeners.insecure));
 }
 
 fn add_reloads(values: &mut Values, context: &Context) {

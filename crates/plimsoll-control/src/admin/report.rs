@@ -45,6 +45,7 @@ pub(super) fn status(
     streams: usize,
     upstreams: RelayStatus,
     bound: Bound,
+    insecure: bool,
 ) -> Status {
     let fleets = state.fleets();
     let nodes: usize = fleets.iter().map(|(_, members)| members.len()).sum();
@@ -58,7 +59,9 @@ pub(super) fn status(
         version: env!("CARGO_PKG_VERSION"),
         relay,
         listen: bound.xds,
+        insecure,
         admin: bound.admin,
+        read_only: bound.read_only,
         fleets: fleets.iter().count(),
         nodes,
         clusters: config.services.len(),

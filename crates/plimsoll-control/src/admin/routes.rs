@@ -104,10 +104,10 @@ async fn status(Extracted(context): Extracted<Context>) -> ApiResult {
     let reloads = context.reloads.counts();
     let streams = context.handle.records().len();
     let upstreams = context.handle.upstreams().status();
-    let bound = context.bound;
-    let page = context
-        .handle
-        .inspect(move |state, _| report::status(state, reloads, streams, upstreams, bound));
+    let (bound, insecure) = (context.bound, context.listeners.insecure);
+    let page = context.handle.inspect(move |state, _| {
+        report::status(state, reloads, streams, upstreams, bound, insecure)
+    });
     Ok(Json(json!(page.await?)))
 }
 

@@ -13,7 +13,9 @@ use plimsoll_serve::{AdminOptions, serve};
 use plimsoll_xds::ads::message::{ErrorDetail, NodeMessage};
 use plimsoll_xds::ads::server::{Nack, TypeStatus};
 use plimsoll_xds::ads::{CLUSTER, Variant};
-use plimsoll_xds::driver::{AdsHandler, AdsOpening, LrsHandler, LrsReporter, LrsSession};
+use plimsoll_xds::driver::{
+    AdsHandler, AdsOpening, ClientInfo, LrsHandler, LrsReporter, LrsSession,
+};
 use plimsoll_xds::node::NodeInfo;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -57,6 +59,7 @@ impl Control {
         let bound = Bound {
             xds: "127.0.0.1:18000".parse().unwrap(),
             admin: None,
+            read_only: None,
         };
         let context = Context::new(handle.clone(), bound);
         Self { handle, context }
@@ -126,6 +129,7 @@ async fn discover(control: &Control, info: NodeInfo) -> impl Sized + use<> {
         },
         variant: Variant::Delta,
         peer: None,
+        identity: None,
         returning: false,
     };
     let discovery = Discovery::new(control.handle.clone());
@@ -137,7 +141,9 @@ async fn report_to(
     info: &NodeInfo,
 ) -> LrsSession<<LoadReporting as LrsHandler>::Reporter> {
     let reporting = LoadReporting::new(control.handle.clone());
-    LrsHandler::open(&reporting, info, None).await.unwrap()
+    LrsHandler::open(&reporting, info, &ClientInfo::default())
+        .await
+        .unwrap()
 }
 
 fn stats(cluster: &str, requests: u64) -> ClusterStats {

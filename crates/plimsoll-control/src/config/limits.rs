@@ -7,9 +7,10 @@ use std::ops::RangeInclusive;
 
 use plimsoll_core::units::FieldError;
 use plimsoll_xds::driver::RequestLimits;
-use plimsoll_xds::yaml::proto_json::Uint;
+use plimsoll_xds::yaml::proto_json::{ProtoDuration, Uint};
 use serde::Deserialize;
 
+use super::security::IncomingLimits;
 use crate::fleet::FleetLimits;
 
 /// Largest value of a limit that counts things: enough for any fleet, and far from overflow.
@@ -25,6 +26,8 @@ pub struct Limits {
     pub queue_bytes: usize,
     /// Zones in `hosts`, and in `demand`, of a what-if question.
     pub what_if_zones: usize,
+    /// Limits of connections to ADS and LRS.
+    pub incoming: IncomingLimits,
 }
 
 impl Default for Limits {
@@ -34,6 +37,7 @@ impl Default for Limits {
             requests: RequestLimits::default(),
             queue_bytes: 32 << 20,
             what_if_zones: 256,
+            incoming: IncomingLimits::default(),
         }
     }
 }
@@ -72,6 +76,14 @@ pub(super) struct LimitsYaml {
     queue_bytes: Option<Uint<u64>>,
     /// Zones in `hosts`, and in `demand`, of a what-if question, 1 to 4096. Default 256.
     what_if_zones: Option<Uint<u64>>,
+    /// Open connections to ADS and LRS, at least 1. Default 20000, or less if the process may open
+    /// fewer files.
+    connections: Option<Uint<u32>>,
+    /// Open connections of one IPv4 address or IPv6 network of 64 bits, at least 1; loopback is
+    /// exempt. Default 1000.
+    connections_per_peer: Option<Uint<u32>>,
+    /// Time from accepting a connection to its first request, 0.1s to 3600s. Default `10s`.
+    handshake_timeout: Option<ProtoDuration>,
 }
 
 /// A field of the file: its name, the written value, the limit that it sets, and its range.
@@ -97,13 +109,18 @@ impl LimitsYaml {
             }
             *limit = usize::try_from(written).map_err(|_| outside())?;
         }
+        limits.incoming = IncomingLimits::validate(
+            self.connections,
+            self.connections_per_peer,
+            self.handshake_timeout,
+        )?;
         Ok(limits)
     }
 
     #[rustfmt::skip]
     fn fields<'a>(&self, limits: &'a mut Limits) -> [Field<'a>; 13] {
         const COUNT: RangeInclusive<u64> = 1..=MAX_COUNT;
-        let Limits { fleets, requests, queue_bytes, what_if_zones } = limits;
+        let Limits { fleets, requests, queue_bytes, what_if_zones, .. } = limits;
         [
             ("nodes", self.nodes, &mut fleets.nodes, COUNT),
             ("fleets", self.fleets, &mut fleets.fleets, COUNT),

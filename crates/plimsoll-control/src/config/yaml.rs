@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::units::FieldError;
@@ -14,6 +15,7 @@ use super::Relay;
 use super::endpoints::LocalityLbEndpointsYaml;
 use super::limits::LimitsYaml;
 use super::routes::ListenerYaml;
+use super::security::{IdentityYaml, RelayTlsYaml, TlsYaml};
 use super::service::{Delivery, Mode};
 
 /// A configuration file of the control plane.
@@ -22,12 +24,24 @@ use super::service::{Delivery, Mode};
 #[serde(default, deny_unknown_fields)]
 #[derive(Default)]
 pub(super) struct FileYaml {
-    /// Address of ADS and LRS, served as HTTP/2 without TLS; port 0 selects any. Default
-    /// `127.0.0.1:18000`.
+    /// Address of ADS and LRS, served as HTTP/2; port 0 selects any. Default `127.0.0.1:18000`.
     pub(super) listen: Option<String>,
-    /// Address of the admin API and the dashboard, served without authentication; an empty string
-    /// disables them. Default `127.0.0.1:18001`.
+    /// Certificates of ADS and LRS. Default none: plain text.
+    pub(super) tls: Option<TlsYaml>,
+    /// Allows `listen` to be an address that other machines reach without `tls`. Default false.
+    pub(super) insecure: bool,
+    /// Which nodes clients may be, by the names in their certificates. The first rule that matches
+    /// a certificate decides; a client without rule is refused. Needs `tls.client_ca`. Default
+    /// none: every client may be any node.
+    pub(super) identities: Option<Vec<IdentityYaml>>,
+    /// Address of the admin API and the dashboard; an empty string disables them. Requests from
+    /// other machines need the admin token or a client certificate. Default `127.0.0.1:18001`.
     pub(super) admin: Option<String>,
+    /// Certificates of the admin API. Default none: plain text.
+    pub(super) admin_tls: Option<TlsYaml>,
+    /// Another address of the admin API and the dashboard, for reading only, without
+    /// authentication: for probes and Prometheus. Default none.
+    pub(super) read_only: Option<String>,
     /// Load reporting of proxies.
     pub(super) load_reporting: LoadReportingYaml,
     /// How demand is computed from load reports.
@@ -114,8 +128,13 @@ pub(super) struct FleetZoneYaml {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct RelayYaml {
-    /// Address of the server as `host:port`, plain-text HTTP/2.
+    /// Address of the server as `host:port`.
     address: String,
+    /// Certificates for connections to the server. Default none: plain text.
+    tls: Option<RelayTlsYaml>,
+    /// Connections to the server, one for each discovery stream; further streams are refused. At
+    /// least 1. Default 10000.
+    max_connections: Option<Uint<u32>>,
     /// Protocol variant: `GRPC` (state of the world) or `DELTA_GRPC` (incremental). Default `GRPC`.
     #[serde(default)]
     api_type: Named<ApiType>,
@@ -174,7 +193,12 @@ impl FileYaml {
             || !fleets.zones.is_empty();
         let settings = [
             ("listen", self.listen.is_some()),
+            ("tls", self.tls.is_some()),
+            ("insecure", self.insecure),
+            ("identities", self.identities.is_some()),
             ("admin", self.admin.is_some()),
+            ("admin_tls", self.admin_tls.is_some()),
+            ("read_only", self.read_only.is_some()),
             ("load_reporting", reporting),
             ("demand", demand),
             ("fleets", fleets),
@@ -231,6 +255,15 @@ impl FleetsYaml {
 impl RelayYaml {
     /// Validates the relay. The address must have a port, because there is no default.
     pub(super) fn validate(&self) -> Result<Relay, FieldError> {
+        let tls = self.tls.as_ref().map(RelayTlsYaml::validate).transpose();
+        let tls = tls.map_err(|error| error.under("relay.tls"))?;
+        let max_connections = self.max_connections.map_or(10_000, |max| max.0);
+        if max_connections == 0 {
+            return Err(FieldError::new(
+                "relay.max_connections",
+                "must be at least 1",
+            ));
+        }
         let port = self
             .address
             .rsplit_once(':')
@@ -239,6 +272,8 @@ impl RelayYaml {
             Some((host, Ok(port))) if !host.is_empty() && port > 0 => Ok(Relay {
                 address: self.address.clone(),
                 delta: matches!(self.api_type.0, ApiType::DeltaGrpc),
+                tls: tls.map(Arc::new),
+                max_connections: u64::from(max_connections),
             }),
             _ => Err(FieldError::new(
                 "relay.address",

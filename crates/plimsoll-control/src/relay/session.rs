@@ -12,8 +12,8 @@ use plimsoll_xds::ads::Variant;
 use plimsoll_xds::ads::client::{Client, ClientEvent, ClientSettings};
 use plimsoll_xds::ads::message::NodeMessage;
 use plimsoll_xds::ads::view::View;
-use plimsoll_xds::driver::ConnectOptions;
 use plimsoll_xds::driver::ads_client::{self, AdsClientChannels, AdsClientEvent, AdsCommand};
+use plimsoll_xds::driver::{ConnectOptions, Connector};
 use plimsoll_xds::wire;
 use tokio::sync::{mpsc, watch};
 
@@ -33,7 +33,7 @@ pub(crate) struct Session<F> {
     /// Node of the receiver, forwarded to the relayed server unchanged.
     pub(crate) node: NodeMessage,
     pub(crate) overlays: watch::Receiver<Arc<Overlay>>,
-    pub(crate) upstreams: Arc<RelayUpstreams>,
+    pub(crate) upstream: StreamStatus,
     pub(crate) on_resource: F,
 }
 
@@ -66,7 +66,11 @@ where
             wire::resource_name,
             ClientSettings::default(),
         );
-        let options = ConnectOptions::new(format!("http://{}", self.relay.address));
+        let mut options = ConnectOptions::new(format!("http://{}", self.relay.address));
+        if self.relay.tls.is_some() {
+            let connector = self.upstream.upstreams.connector();
+            options.connector = connector.map(|connector| connector as Arc<dyn Connector>);
+        }
         let channels = AdsClientChannels {
             events: events_in,
             commands: commands_out,
@@ -87,7 +91,7 @@ where
             commands,
             queue: VecDeque::new(),
             views,
-            status: StreamStatus::new(self.upstreams),
+            status: self.upstream,
         };
         tokio::spawn(async move {
             task.run(self.on_resource).await;
@@ -204,14 +208,16 @@ impl SessionTask {
     }
 }
 
-struct StreamStatus {
+/// Status of one stream to the relayed server; counted until it is dropped.
+#[derive(Debug)]
+pub(crate) struct StreamStatus {
     upstreams: Arc<RelayUpstreams>,
     connected: bool,
 }
 
 impl StreamStatus {
-    fn new(upstreams: Arc<RelayUpstreams>) -> Self {
-        upstreams.update(|status| status.streams += 1);
+    /// `upstreams` has counted the stream.
+    pub(super) const fn new(upstreams: Arc<RelayUpstreams>) -> Self {
         Self {
             upstreams,
             connected: false,

@@ -3,12 +3,16 @@
 //! Nothing depends on this status. The loss of the relayed server does not affect readiness:
 //! proxies keep their resources and still receive demand.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::connector::RelayConnector;
+use super::session::StreamStatus;
 
 /// Status of the streams to the relayed server.
 #[derive(Debug, Default)]
 pub struct RelayUpstreams {
     status: Mutex<RelayStatus>,
+    tls: Mutex<Option<Arc<RelayConnector>>>,
 }
 
 /// Snapshot of the status.
@@ -33,6 +37,27 @@ impl RelayUpstreams {
     /// Returns a snapshot of the status.
     pub fn status(&self) -> RelayStatus {
         self.lock().clone()
+    }
+
+    /// Opens the status of another stream; `None` if there are `max` already.
+    pub(crate) fn open(self: &Arc<Self>, max: u64) -> Option<StreamStatus> {
+        let mut status = self.lock();
+        if status.streams >= max {
+            return None;
+        }
+        status.streams += 1;
+        drop(status);
+        Some(StreamStatus::new(Arc::clone(self)))
+    }
+
+    /// Sets how the server is dialed; `None` for plain text.
+    pub(crate) fn set_connector(&self, connector: Option<Arc<RelayConnector>>) {
+        *self.tls.lock().unwrap_or_else(PoisonError::into_inner) = connector;
+    }
+
+    pub(crate) fn connector(&self) -> Option<Arc<RelayConnector>> {
+        let connector = self.tls.lock().unwrap_or_else(PoisonError::into_inner);
+        connector.clone()
     }
 
     pub(super) fn update(&self, change: impl FnOnce(&mut RelayStatus)) {

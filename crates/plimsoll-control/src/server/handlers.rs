@@ -2,7 +2,6 @@
 //! opens a session with the writer; dropping the session closes it, however the stream ended.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use plimsoll_core::log_line;
@@ -10,18 +9,21 @@ use plimsoll_core::model::load_report::{ClusterStats, Node};
 use plimsoll_xds::ads::CLUSTER_LOAD_ASSIGNMENT;
 use plimsoll_xds::ads::message::NodeMessage;
 use plimsoll_xds::ads::server::{ServerStream, StreamEvent};
+use plimsoll_xds::ads::view::View;
 use plimsoll_xds::driver::{
-    AdsHandler, AdsObserver, AdsOpening, AdsSession, Clock, LrsHandler, LrsReporter, LrsSession,
-    Refusal,
+    AdsHandler, AdsObserver, AdsOpening, AdsSession, ClientInfo, Clock, LrsHandler,
+    LrsInstructions, LrsReporter, LrsSession, Refusal,
 };
 use plimsoll_xds::node::NodeInfo;
 use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 use tonic::Status;
 
+use super::authorization::Authorization;
 use super::record::StreamRecord;
 use super::report_size::report_size;
 use super::{Handle, Message, OpenedStream, Stopped, StreamGuard};
 use crate::fleet::OpenRefusal;
+use crate::identity::Purpose;
 use crate::log_lines;
 use crate::relay::{ResourceSubscriptions, Session};
 
@@ -47,6 +49,7 @@ pub struct Observer {
     subscriptions: Option<watch::Sender<ResourceSubscriptions>>,
     /// `None` for relayed streams: the relay session owns the guard and outlives this session.
     _guard: Option<StreamGuard>,
+    authorization: Authorization,
 }
 
 /// Session of a load reporting stream; dropping it closes the session.
@@ -55,6 +58,7 @@ pub struct Reporter {
     handle: Handle,
     node: Arc<NodeInfo>,
     _guard: StreamGuard,
+    authorization: Authorization,
 }
 
 impl Discovery {
@@ -75,6 +79,12 @@ impl AdsHandler for Discovery {
     type Observer = Observer;
 
     async fn open(&self, opening: AdsOpening) -> Result<AdsSession<Observer>, Status> {
+        let client = ClientInfo {
+            peer: opening.peer,
+            identity: opening.identity,
+        };
+        let node = &opening.node.info.node;
+        let authorization = Authorization::check(&self.handle, client, node, Purpose::Discovery)?;
         let (reply, response) = oneshot::channel();
         let info = Arc::new(opening.node.info);
         let open = Message::OpenAds {
@@ -89,6 +99,7 @@ impl AdsHandler for Discovery {
         let (views, subscriptions, guard) = match opened {
             OpenedStream::View(views, guard) => (views, None, Some(guard)),
             OpenedStream::Relay(overlays, relay, guard) => {
+                let upstream = self.handle.open_upstream(&relay)?;
                 let node = NodeMessage {
                     info: NodeInfo::clone(&info),
                     raw: opening.node.raw,
@@ -98,7 +109,7 @@ impl AdsHandler for Discovery {
                     relay,
                     node,
                     overlays,
-                    upstreams: Arc::clone(&self.handle.upstreams),
+                    upstream,
                     on_resource: move |relayed| {
                         let handle = handle.clone();
                         // If the writer has exited, this stream is about to end: ignore the error.
@@ -125,6 +136,7 @@ impl AdsHandler for Discovery {
             record,
             subscriptions,
             _guard: guard,
+            authorization,
         };
         Ok(AdsSession { views, observer })
     }
@@ -158,6 +170,14 @@ impl AdsObserver for Observer {
         let types = stream.status().collect();
         self.handle.records.update(self.record, types);
     }
+
+    fn readable(&self, view: Arc<View>) -> Arc<View> {
+        self.authorization.readable(view)
+    }
+
+    fn revoked(&mut self) -> impl Future<Output = Status> + Send {
+        self.authorization.revoked()
+    }
 }
 
 impl Observer {
@@ -188,13 +208,16 @@ impl LrsHandler for LoadReporting {
     async fn open(
         &self,
         node: &NodeInfo,
-        peer: Option<SocketAddr>,
+        client: &ClientInfo,
     ) -> Result<LrsSession<Reporter>, Status> {
+        let purpose = Purpose::LoadReporting;
+        let authorization =
+            Authorization::check(&self.handle, client.clone(), &node.node, purpose)?;
         let (reply, response) = oneshot::channel();
         let node = Arc::new(node.clone());
         let open = Message::OpenLrs {
             node: Arc::clone(&node),
-            peer: peer.map(|peer| peer.ip().to_canonical()),
+            peer: client.peer.map(|peer| peer.ip().to_canonical()),
             reply,
         };
         self.handle.send(open).await.map_err(stopped)?;
@@ -204,6 +227,7 @@ impl LrsHandler for LoadReporting {
             handle: self.handle.clone(),
             node,
             _guard: guard,
+            authorization,
         };
         Ok(LrsSession {
             instructions,
@@ -233,6 +257,14 @@ impl LrsReporter for Reporter {
         };
         // If the writer has exited, this stream is about to end: ignore the error.
         let _ = self.handle.send(report).await;
+    }
+
+    fn readable(&self, instructions: LrsInstructions) -> LrsInstructions {
+        self.authorization.readable_instructions(instructions)
+    }
+
+    fn revoked(&mut self) -> impl Future<Output = Status> + Send {
+        self.authorization.revoked()
     }
 }
 

@@ -6,7 +6,10 @@ use plimsoll_core::model::locality::Locality;
 use plimsoll_core::units::BasisPoints;
 use plimsoll_xds::ads::message::NodeMessage;
 use plimsoll_xds::ads::{CLUSTER, CLUSTER_LOAD_ASSIGNMENT, Variant};
-use plimsoll_xds::driver::{AdsHandler, AdsOpening, AdsSession, LrsHandler, LrsReporter};
+use plimsoll_xds::driver::{
+    AdsHandler, AdsObserver as _, AdsOpening, AdsSession, ClientIdentity, ClientInfo, LrsHandler,
+    LrsReporter,
+};
 use plimsoll_xds::lrs::message::{ClusterTraffic, LoadStatsRequest};
 use plimsoll_xds::lrs::{LrsTraffic, ServerStream};
 use plimsoll_xds::wire::encode_load_stats_response;
@@ -28,6 +31,7 @@ fn opening(info: &NodeInfo) -> AdsOpening {
         },
         variant: Variant::Delta,
         peer: None,
+        identity: None,
         returning: false,
     }
 }
@@ -184,7 +188,7 @@ fn reports_reach_the_planner_and_settings_reach_reporters() {
     with_writer(|handle| async move {
         let [a, ..] = fleet(NodeClass::Envoy);
         let reporting = LoadReporting::new(handle.clone());
-        let mut session = reporting.open(&a, None).await.unwrap();
+        let mut session = reporting.open(&a, &ClientInfo::default()).await.unwrap();
         let settings = Arc::clone(&session.instructions.borrow().settings);
         assert_eq!(settings.interval, Duration::from_secs(1));
         let report = vec![stats("orders", 500)];
@@ -210,7 +214,7 @@ fn stock_clients_get_no_plimsoll_fields_in_load_stats_responses() {
         for class in [NodeClass::Envoy, NodeClass::Grpc, NodeClass::Plimsoll] {
             let [a, ..] = fleet(class);
             let reporting = LoadReporting::new(handle.clone());
-            let session = reporting.open(&a, None).await.unwrap();
+            let session = reporting.open(&a, &ClientInfo::default()).await.unwrap();
             let settings = Arc::clone(&session.instructions.borrow().settings);
             let mut stream = ServerStream::new(settings);
             stream.set_traffic(Arc::new(measured_traffic()));
@@ -250,11 +254,20 @@ fn without_a_writer_streams_are_unavailable() {
         let [a, ..] = fleet(NodeClass::Envoy);
         let rejected = Discovery::new(handle.clone()).open(opening(&a)).await;
         assert_eq!(rejected.unwrap_err().code(), tonic::Code::Unavailable);
-        let rejected = LoadReporting::new(handle.clone()).open(&a, None).await;
+        let rejected = LoadReporting::new(handle.clone())
+            .open(&a, &ClientInfo::default())
+            .await;
         assert_eq!(rejected.unwrap_err().code(), tonic::Code::Unavailable);
         assert_eq!(handle.inspect(|_, _| ()).await, Err(Stopped));
         assert_eq!(handle.apply(config("")).await, Err(Stopped));
     });
+}
+
+fn from(peer: Option<std::net::SocketAddr>) -> ClientInfo {
+    ClientInfo {
+        peer,
+        identity: None,
+    }
 }
 
 #[test]
@@ -263,20 +276,20 @@ fn a_second_peer_with_the_same_id_is_refused_with_the_reason() {
         let [a, ..] = fleet(NodeClass::Envoy);
         let reporting = LoadReporting::new(handle.clone());
         let [first, second] = ["10.0.0.1:1000", "10.0.0.2:1000"].map(|peer| peer.parse().ok());
-        let session = reporting.open(&a, first).await.unwrap();
-        let refused = reporting.open(&a, second).await.unwrap_err();
+        let session = reporting.open(&a, &from(first)).await.unwrap();
+        let refused = reporting.open(&a, &from(second)).await.unwrap_err();
         assert_eq!(refused.code(), tonic::Code::AlreadyExists);
         assert!(refused.message().starts_with("node.id: "), "{refused}");
         // From the same address, another port: a reconnect.
         let again = "10.0.0.1:2000".parse().ok();
-        let again = reporting.open(&a, again).await.unwrap();
+        let again = reporting.open(&a, &from(again)).await.unwrap();
         drop((session, again));
         wait_until(&handle, |state| {
             let mut members = state.fleets().members("gateway");
             members.all(|member| member.lrs_streams == 0)
         })
         .await;
-        let session = reporting.open(&a, second).await.unwrap();
+        let session = reporting.open(&a, &from(second)).await.unwrap();
         let mut discovery = opening(&a);
         discovery.peer = first;
         let discovery = Discovery::new(handle.clone())
@@ -326,7 +339,7 @@ fn the_queue_is_limited_by_bytes() {
         let writer = tokio::spawn(writer.run());
         let [a, ..] = fleet(NodeClass::Envoy);
         let reporting = LoadReporting::new(handle.clone());
-        let mut session = reporting.open(&a, None).await.unwrap();
+        let mut session = reporting.open(&a, &ClientInfo::default()).await.unwrap();
         session
             .reporter
             .report(&a.node, vec![stats("orders", 1); 300])
@@ -358,5 +371,137 @@ fn a_writer_that_has_ended_or_hangs_does_not_respond() {
         writer.abort();
         assert!(writer.await.unwrap_err().is_cancelled());
         assert!(!handle.responds(TIMEOUT).await);
+    });
+}
+
+/// The test's configuration with rules for `spiffe://td/gateway`, and more of a rule.
+fn with_rules(more: &str) -> Arc<ControlConfig> {
+    let rule = format!("{{name: gateways, uri: 'spiffe://td/gateway', {more}}}");
+    let tls = "tls: {certificate: a, private_key: b, client_ca: c}";
+    let text = format!("{tls}\nidentities: [{rule}]\nservices: [{{cluster: {{name: orders}}}}]");
+    let file = crate::config::ConfigFile {
+        name: "control.yaml".to_owned(),
+        text,
+    };
+    Arc::new(ControlConfig::parse(&file, &[]).unwrap())
+}
+
+fn client(uri: &str) -> ClientInfo {
+    let identity = ClientIdentity {
+        uris: vec![uri.to_owned()],
+        dns_names: Vec::new(),
+    };
+    ClientInfo {
+        peer: None,
+        identity: Some(Arc::new(identity)),
+    }
+}
+
+async fn discover_as(
+    handle: &Handle,
+    info: &NodeInfo,
+    client: &ClientInfo,
+) -> Result<AdsSession<Observer>, Status> {
+    let opening = AdsOpening {
+        identity: client.identity.clone(),
+        ..opening(info)
+    };
+    Discovery::new(handle.clone()).open(opening).await
+}
+
+fn refused(handle: &Handle, field: &'static str) -> u64 {
+    let values = handle.counters().values();
+    let count = values.get(&("nodes_refused_total", field));
+    count.copied().unwrap_or_default()
+}
+
+#[test]
+fn both_kinds_of_streams_are_refused_by_the_rules() {
+    with_writer(|handle| async move {
+        let [a, ..] = fleet(NodeClass::Envoy);
+        handle.apply(with_rules("fleets: [other]")).await.unwrap();
+        let own = client("spiffe://td/gateway");
+        let refusal = discover_as(&handle, &a, &own).await.unwrap_err();
+        assert_eq!(refusal.code(), tonic::Code::PermissionDenied);
+        let expected = r#"rule "gateways", fleets: fleet "gateway" is not allowed"#;
+        assert_eq!(refusal.message(), expected);
+        let reporting = LoadReporting::new(handle.clone());
+        let refusal = reporting.open(&a, &own).await.unwrap_err();
+        assert_eq!(refusal.message(), expected);
+        assert_eq!(refused(&handle, "fleets"), 2);
+        let unknown = client("spiffe://td/other");
+        let refusal = discover_as(&handle, &a, &unknown).await.unwrap_err();
+        assert_eq!(refusal.message(), r#"no rule for "spiffe://td/other""#);
+        assert_eq!(refused(&handle, "identities"), 1);
+        assert_eq!(members_now(&handle).await, 0);
+
+        handle
+            .apply(with_rules("report_load: false"))
+            .await
+            .unwrap();
+        let _session = discover_as(&handle, &a, &own).await.unwrap();
+        let refusal = reporting.open(&a, &own).await.unwrap_err();
+        assert_eq!(refusal.code(), tonic::Code::PermissionDenied);
+        assert_eq!(refused(&handle, "report_load"), 1);
+        assert_eq!(members_now(&handle).await, 1);
+    });
+}
+
+async fn members_now(handle: &Handle) -> usize {
+    handle.inspect(|state, _| members(state)).await.unwrap()
+}
+
+#[test]
+fn open_streams_end_when_the_rules_no_longer_allow_them() {
+    with_writer(|handle| async move {
+        let [a, ..] = fleet(NodeClass::Envoy);
+        handle.apply(with_rules("fleets: [gateway]")).await.unwrap();
+        let own = client("spiffe://td/gateway");
+        let mut session = discover_as(&handle, &a, &own).await.unwrap();
+        let reporting = LoadReporting::new(handle.clone());
+        let mut report = reporting.open(&a, &own).await.unwrap();
+        // A change that still allows the same keeps the streams.
+        let same = with_rules("fleets: [gateway, other]");
+        handle.apply(same).await.unwrap();
+        assert!(is_pending(session.observer.revoked()).await);
+        assert!(is_pending(report.reporter.revoked()).await);
+        // Other services: the client has to ask again.
+        handle
+            .apply(with_rules("services: [orders]"))
+            .await
+            .unwrap();
+        let status = session.observer.revoked().await;
+        assert_eq!(status.code(), tonic::Code::Unavailable);
+        handle.apply(with_rules("fleets: [other]")).await.unwrap();
+        let status = report.reporter.revoked().await;
+        assert_eq!(status.code(), tonic::Code::PermissionDenied);
+    });
+}
+
+/// Whether a future does not resolve at once.
+async fn is_pending(future: impl Future) -> bool {
+    tokio::select! {
+        biased;
+        _ = future => false,
+        () = tokio::task::yield_now() => true,
+    }
+}
+
+#[test]
+fn sessions_show_what_the_client_may_read() {
+    with_writer(|handle| async move {
+        let [a, ..] = fleet(NodeClass::Envoy);
+        handle.apply(with_rules("services: [none]")).await.unwrap();
+        let own = client("spiffe://td/gateway");
+        let session = discover_as(&handle, &a, &own).await.unwrap();
+        let view = Arc::clone(&session.views.borrow());
+        assert!(view.get(CLUSTER).unwrap().get("orders").is_some());
+        let readable = plimsoll_xds::driver::AdsObserver::readable(&session.observer, view);
+        assert!(readable.get(CLUSTER).unwrap().is_empty());
+        let reporting = LoadReporting::new(handle.clone());
+        let report = reporting.open(&a, &own).await.unwrap();
+        let instructions = report.instructions.borrow().clone();
+        let readable = report.reporter.readable(instructions);
+        assert!(readable.settings.clusters.is_empty());
     });
 }

@@ -58,6 +58,7 @@ pub fn start(config: Arc<ControlConfig>) -> (Writer, Handle) {
     let recent = Arc::new(RecentEvents::default());
     let throttle = Arc::new(Throttle::default());
     let queue_bytes_capacity = config.limits.queue_bytes;
+    let rules = Arc::new(watch::Sender::new(Arc::clone(&config.rules)));
     let writer = Writer {
         state: State::new(config, clock.now()).with_unix_origin(clock.unix_origin()),
         clock,
@@ -80,6 +81,8 @@ pub fn start(config: Arc<ControlConfig>) -> (Writer, Handle) {
         throttle,
         queue_bytes: Arc::new(Semaphore::new(queue_bytes_capacity)),
         queue_bytes_capacity,
+        rules,
+        refusals: Arc::default(),
     };
     (writer, handle)
 }

@@ -74,6 +74,22 @@ impl TypeResources {
         }
     }
 
+    /// Returns a copy with the resources of some names only. The others do not exist for its
+    /// readers.
+    #[must_use]
+    pub fn retain(&self, keep: impl Fn(&str) -> bool) -> Self {
+        let (kept, removed) = self
+            .iter()
+            .cloned()
+            .partition::<Vec<_>, _>(|one| keep(&one.name));
+        let removed = removed.into_iter().map(|one| one.name);
+        if self.complete {
+            Self::new(kept)
+        } else {
+            Self::partial(kept, self.absent.iter().cloned().chain(removed))
+        }
+    }
+
     /// Returns the resource of this name.
     pub fn get(&self, name: &str) -> Option<&Resource> {
         self.resources.get(name)
@@ -262,5 +278,22 @@ mod tests {
         let partial = TypeResources::partial([resource("a", "1")], ["c".into(), "a".into()]);
         assert!(!partial.is_absent("b") && !partial.is_absent("a"));
         assert!(partial.is_absent("c"));
+    }
+
+    #[test]
+    fn resources_that_are_not_retained_do_not_exist() {
+        let resources = || [resource("a", "1"), resource("b", "2")];
+        let names = |set: &TypeResources| -> Vec<String> {
+            set.iter().map(|one| one.name.to_string()).collect()
+        };
+        let whole = TypeResources::new(resources()).retain(|name| name == "a");
+        assert_eq!(names(&whole), ["a"]);
+        assert!(whole.is_complete() && whole.is_absent("b"));
+        let all = TypeResources::partial(resources(), ["c".into()]);
+        let partial = all.retain(|name| name == "a");
+        assert_eq!(names(&partial), ["a"]);
+        assert!(!partial.is_complete());
+        assert!(partial.is_absent("b") && partial.is_absent("c") && !partial.is_absent("d"));
+        assert_ne!(partial.version(), all.version());
     }
 }

@@ -10,6 +10,7 @@ use plimsoll_core::model::load_report::{ClusterStats, Node};
 use tokio::sync::watch;
 use tonic::Status;
 
+use super::accept::{ClientIdentity, ClientInfo};
 use super::request_limits::RequestLimit;
 use crate::ads::Variant;
 use crate::ads::message::NodeMessage;
@@ -64,6 +65,8 @@ pub struct AdsOpening {
     pub node: NodeMessage,
     pub variant: Variant,
     pub peer: Option<SocketAddr>,
+    /// Names in the client's certificate.
+    pub identity: Option<Arc<ClientIdentity>>,
     /// The client has resources from an earlier stream.
     pub returning: bool,
 }
@@ -82,6 +85,17 @@ pub struct AdsSession<O> {
 pub trait AdsObserver: Send + 'static {
     /// Handles an event; `stream` is the state after it. Must not block.
     fn handle_event(&mut self, event: StreamEvent, stream: &ServerStream);
+
+    /// Returns the part of a view that this client may read; all of it unless implemented.
+    fn readable(&self, view: Arc<View>) -> Arc<View> {
+        view
+    }
+
+    /// Resolves when the client may no longer be served, with the status that ends the stream;
+    /// never unless implemented. The future may be dropped and created again.
+    fn revoked(&mut self) -> impl Future<Output = Status> + Send {
+        std::future::pending()
+    }
 }
 
 /// Receives the load reports of all streams.
@@ -92,7 +106,7 @@ pub trait LrsHandler: Send + Sync + 'static {
     fn open(
         &self,
         node: &NodeInfo,
-        peer: Option<SocketAddr>,
+        client: &ClientInfo,
     ) -> impl Future<Output = Result<LrsSession<Self::Reporter>, Status>> + Send;
 
     /// Learns that a request exceeded a limit, which ends its stream. Must not block.
@@ -127,4 +141,16 @@ pub trait LrsReporter: Send + 'static {
         node: &Node,
         cluster_stats: Vec<ClusterStats>,
     ) -> impl Future<Output = ()> + Send;
+
+    /// Returns the part of the instructions that this client may read; all of it unless
+    /// implemented.
+    fn readable(&self, instructions: LrsInstructions) -> LrsInstructions {
+        instructions
+    }
+
+    /// Resolves when the client may no longer report, with the status that ends the stream; never
+    /// unless implemented. The future may be dropped and created again.
+    fn revoked(&mut self) -> impl Future<Output = Status> + Send {
+        std::future::pending()
+    }
 }

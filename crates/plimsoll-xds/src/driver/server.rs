@@ -5,21 +5,21 @@
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{Request, Response};
-use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
+use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::body::Body;
-use tonic::transport::server::{TcpConnectInfo, TcpIncoming};
 use tonic::{Code, Status};
 
 mod ads;
 mod lrs;
 
+use super::accept::{Accept, ClientInfo, ServerSocket};
 use super::handler::{AdsHandler, LrsHandler};
 use super::messages::Messages;
 use super::request_limits::{Refused, RequestLimit, RequestLimits};
@@ -72,7 +72,7 @@ impl Default for ServerOptions {
 /// Serves until `shutdown` resolves; then every stream ends with UNAVAILABLE, and connections have
 /// `drain_timeout` to close.
 pub async fn serve<A: AdsHandler, L: LrsHandler>(
-    listener: TcpListener,
+    listener: impl Accept,
     ads: A,
     lrs: L,
     options: ServerOptions,
@@ -87,7 +87,8 @@ pub async fn serve<A: AdsHandler, L: LrsHandler>(
         options,
         stopping,
     }));
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    let (sender, accepted) = mpsc::channel(1);
+    let incoming = ReceiverStream::new(accepted).map(Ok::<_, Infallible>);
     let mut stopped = stop.subscribe();
     let serving = transport.serve_with_incoming_shutdown(service, incoming, async move {
         // An error means that the sender was dropped, which is a shutdown too.
@@ -100,8 +101,24 @@ pub async fn serve<A: AdsHandler, L: LrsHandler>(
     };
     tokio::select! {
         result = serving => result,
+        () = accept(listener, sender) => Ok(()),
         () = deadline => Ok(()),
     }
+}
+
+/// Accepts connections until the receiver is dropped, which closes the listener. Never returns.
+async fn accept(mut listener: impl Accept, sender: mpsc::Sender<ServerSocket>) {
+    loop {
+        let connection = tokio::select! {
+            connection = listener.accept() => connection,
+            () = sender.closed() => break,
+        };
+        if sender.send(ServerSocket(connection)).await.is_err() {
+            break;
+        }
+    }
+    drop(listener);
+    std::future::pending::<()>().await;
 }
 
 fn transport(options: &ServerOptions) -> tonic::transport::Server {
@@ -127,7 +144,7 @@ struct Shared<A, L> {
 struct Stream {
     messages: Messages,
     outbox: Outbox,
-    peer: Option<SocketAddr>,
+    client: ClientInfo,
     stopping: watch::Receiver<bool>,
 }
 
@@ -167,9 +184,9 @@ impl<A: AdsHandler, L: LrsHandler> tower_service::Service<Request<Body>> for Xds
 
 impl<A, L> Shared<A, L> {
     fn stream(&self, request: Request<Body>, outbox: Outbox) -> Stream {
-        let connection = request.extensions().get::<TcpConnectInfo>();
+        let client = request.extensions().get::<ClientInfo>().cloned();
         Stream {
-            peer: connection.and_then(TcpConnectInfo::remote_addr),
+            client: client.unwrap_or_default(),
             messages: Messages::new(request.into_body(), self.options.max_message_size),
             outbox,
             stopping: self.stopping.clone(),

@@ -101,11 +101,7 @@ impl Drop for Observer {
 impl LrsHandler for Control {
     type Reporter = Reporter;
 
-    async fn open(
-        &self,
-        node: &NodeInfo,
-        _: Option<SocketAddr>,
-    ) -> Result<LrsSession<Reporter>, Status> {
+    async fn open(&self, node: &NodeInfo, _: &ClientInfo) -> Result<LrsSession<Reporter>, Status> {
         self.notify(Event::LrsOpened(Arc::clone(&node.node.id)));
         Ok(LrsSession {
             instructions: self.instructions.subscribe(),

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use anyhow::{Context as _, anyhow};
-use plimsoll_control::bootstrap::{Bootstrap, EnvoyOptions};
+use plimsoll_control::bootstrap::{Bootstrap, BootstrapTls, EnvoyOptions, EnvoySecret};
 
 use super::{Exit, ignore_broken_pipe};
 
@@ -34,12 +34,51 @@ enum Kind {
         /// Name of the local cluster (cluster_manager.local_cluster_name)
         #[arg(long, value_name = "NAME", default_value = "local_cluster")]
         local_cluster: String,
+        /// Name in the control plane's certificate [default: the host of --control]
+        #[arg(long, value_name = "NAME", requires = "tls_ca")]
+        tls_server_name: Option<String>,
+        /// Directory with the outputs of `plimsoll bootstrap envoy-secret`: Envoy then reads
+        /// renewed certificates without a restart
+        #[arg(long, value_name = "DIRECTORY", requires = "tls_ca")]
+        tls_secrets: Option<String>,
+    },
+    /// Print a file of the directory that --tls-secrets of an Envoy bootstrap names, as JSON
+    EnvoySecret {
+        /// `ca` for the file ca.json, `certificate` for certificate.json
+        secret: Secret,
+        #[command(flatten)]
+        tls: TlsArgs,
     },
     /// Print the bootstrap of a gRPC client, for the file that GRPC_XDS_BOOTSTRAP names
     Grpc {
         #[command(flatten)]
         node: NodeArgs,
     },
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Secret {
+    Ca,
+    Certificate,
+}
+
+#[derive(Debug, clap::Args)]
+struct TlsArgs {
+    /// File with the certificate authorities of the control plane, in PEM format; without it the
+    /// connection is plain text
+    #[arg(long, value_name = "FILE")]
+    tls_ca: Option<String>,
+    /// File with the client's certificate chain, in PEM format
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "tls_ca",
+        requires = "tls_private_key"
+    )]
+    tls_certificate: Option<String>,
+    /// File with its private key, in PEM format
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    tls_private_key: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -62,6 +101,8 @@ struct NodeArgs {
     /// Address of the control plane's xDS server
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:18000")]
     control: String,
+    #[command(flatten)]
+    tls: TlsArgs,
 }
 
 const AFTER_HELP: &str = "\
@@ -71,6 +112,8 @@ Examples:
       --control control.internal:18000 --admin-port 9901 > envoy.json
   plimsoll bootstrap grpc --zone zone-b --fleet checkout > bootstrap.json
   GRPC_XDS_BOOTSTRAP=bootstrap.json ./checkout      # which dials xds:///orders
+  plimsoll bootstrap envoy --zone zone-a --tls-ca ca.crt --tls-certificate tls.crt \\
+      --tls-private-key tls.key > envoy.json
 
 Exit codes: 0 success, 2 wrong usage.";
 
@@ -81,11 +124,31 @@ pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
             delta,
             admin_port,
             local_cluster,
-        } => node.bootstrap()?.envoy(&EnvoyOptions {
-            delta,
-            admin_port,
-            local_cluster_name: local_cluster,
-        }),
+            tls_server_name,
+            tls_secrets,
+        } => {
+            let mut bootstrap = node.bootstrap()?;
+            if let Some(tls) = &mut bootstrap.tls {
+                tls.server_name = tls_server_name;
+                tls.envoy_secrets = tls_secrets;
+            }
+            bootstrap.envoy(&EnvoyOptions {
+                delta,
+                admin_port,
+                local_cluster_name: local_cluster,
+            })
+        }
+        Kind::EnvoySecret { secret, tls } => {
+            let tls = tls.files().context("--tls-ca is required")?;
+            let (secret, missing) = match secret {
+                Secret::Ca => (EnvoySecret::Ca, "--tls-ca is required"),
+                Secret::Certificate => (
+                    EnvoySecret::Certificate,
+                    "--tls-certificate and --tls-private-key are required",
+                ),
+            };
+            tls.envoy_secret(secret).context(missing)?
+        }
         Kind::Grpc { node } => node.bootstrap()?.grpc(),
     };
     ignore_broken_pipe(writeln!(out, "{json:#}"))?;
@@ -112,6 +175,17 @@ impl NodeArgs {
             sub_zone: self.sub_zone,
             control_host: host.to_owned(),
             control_port,
+            tls: self.tls.files(),
+        })
+    }
+}
+
+impl TlsArgs {
+    fn files(self) -> Option<BootstrapTls> {
+        Some(BootstrapTls {
+            ca: self.tls_ca?,
+            certificate: self.tls_certificate.zip(self.tls_private_key),
+            ..BootstrapTls::default()
         })
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use plimsoll_admin::Dashboard;
-use plimsoll_control::run::{Bound, Control, Options};
+use plimsoll_control::run::{Context, Control, Options};
 use plimsoll_serve::AdminOptions;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
@@ -36,6 +36,14 @@ pub(crate) struct Args {
     /// Address of the admin API and the dashboard, instead of `admin` in the file
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<SocketAddr>,
+    /// Address of the admin API and the dashboard for reading only, without authentication,
+    /// instead of `read_only` in the file
+    #[arg(long, value_name = "ADDRESS")]
+    read_only: Option<SocketAddr>,
+    /// File with a token of at least 16 characters; the admin API then works from other machines
+    /// too, with `Authorization: Bearer TOKEN`
+    #[arg(long, value_name = "FILE")]
+    admin_token_file: Option<PathBuf>,
     /// Additional Host name accepted by the admin API, for example of an ingress; repeatable
     #[arg(long = "admin-host", value_name = "NAME")]
     admin_hosts: Vec<String>,
@@ -47,12 +55,13 @@ pub(crate) struct Args {
 const AFTER_HELP: &str = "\
 Examples:
   plimsoll control -c control.yaml
-  plimsoll control -c control.yaml --listen 0.0.0.0:18000 --log-format json
+  plimsoll control -c control.yaml --read-only 0.0.0.0:18002 --log-format json
   plimsoll bootstrap envoy --zone zone-a > envoy.json && envoy -c envoy.json
   curl localhost:18001/api/v1/fleets
 
 A configuration:
   listen: 0.0.0.0:18000
+  tls: {certificate: tls.crt, private_key: tls.key, client_ca: ca.crt}
   admin: 127.0.0.1:18001
   load_reporting: {interval: 10s}
   services:
@@ -79,17 +88,21 @@ pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
         config: args.config,
         listen: args.listen,
         admin: args.admin,
+        read_only: args.read_only,
     };
+    let token = args.admin_token_file.as_deref().map(super::read_token);
+    let token = token.transpose()?;
     runtime.block_on(async {
         let control = Control::start(options).await?;
         let context = control.context().clone();
         stop_on_signal(context.stopping.clone())?;
         reload_on_hangup(Arc::clone(&context.reload))?;
-        ignore_broken_pipe(announce(context.bound, out))?;
+        ignore_broken_pipe(announce(&context, out))?;
         let admin = AdminOptions {
             pages: Some(Dashboard::new(ControlSource::new(context)).router()),
             hosts: args.admin_hosts,
-            token: None,
+            token,
+            ..AdminOptions::default()
         };
         if let Err(error) = control.run(admin).await {
             // It ran: a failure to start is wrong usage, this is not.
@@ -111,11 +124,22 @@ fn reload_on_hangup(reload: Arc<Notify>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn announce(bound: Bound, out: &mut impl Write) -> io::Result<()> {
+fn announce(context: &Context, out: &mut impl Write) -> io::Result<()> {
+    let Context {
+        bound, listeners, ..
+    } = context;
     writeln!(out, "ADS and LRS on {}", bound.xds)?;
     if let Some(admin) = bound.admin {
-        writeln!(out, "admin API on http://{admin}")?;
-        writeln!(out, "dashboard on http://{admin}/")?;
+        let scheme = if listeners.admin_uses_tls {
+            "https"
+        } else {
+            "http"
+        };
+        writeln!(out, "admin API on {scheme}://{admin}")?;
+        writeln!(out, "dashboard on {scheme}://{admin}/")?;
+    }
+    if let Some(read_only) = bound.read_only {
+        writeln!(out, "read-only admin API on http://{read_only}")?;
     }
     out.flush()
 }

@@ -3,13 +3,13 @@
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use plimsoll_admin::Dashboard;
 use plimsoll_proxy::{Bound, Context, NodeOverrides, Options, Overrides, Proxy, check};
-use plimsoll_serve::{AdminOptions, AdminToken, Files};
+use plimsoll_serve::{AdminOptions, Files};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -188,7 +188,7 @@ pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
     if args.ready {
         return ask_ready(&args, out);
     }
-    let token = args.admin_token_file.as_deref().map(read_token);
+    let token = args.admin_token_file.as_deref().map(super::read_token);
     let token = token.transpose()?;
     let logging = logging::start(args.log_format, "info");
     if let Some(level) = args.log_level {
@@ -224,6 +224,7 @@ pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
             pages: Some(Dashboard::new(ProxySource::new(context.clone())).router()),
             hosts,
             token,
+            ..AdminOptions::default()
         };
         let announced = announce_when_live(&context, proxy.bound().admin, out);
         let ((), announced) = tokio::join!(proxy.run(admin, reloads), announced);
@@ -291,10 +292,6 @@ fn ask_ready(args: &Args, out: &mut impl Write) -> anyhow::Result<Exit> {
     Ok(exit)
 }
 
-fn read_token(path: &Path) -> anyhow::Result<AdminToken> {
-    AdminToken::read(path).with_context(|| path.display().to_string())
-}
-
 fn announce(bound: &Bound, out: &mut impl Write) -> io::Result<()> {
     for (name, address) in &bound.listeners {
         writeln!(out, "listener {name} on {address}")?;
@@ -347,7 +344,10 @@ mod tests {
             "warning",
         ])
         .unwrap();
-        assert_eq!(args.config.as_deref(), Some(Path::new("envoy.yaml")));
+        assert_eq!(
+            args.config.as_deref(),
+            Some(std::path::Path::new("envoy.yaml"))
+        );
         assert_eq!((args.workers, args.drain_time_s), (Some(3), 5));
         assert_eq!((args.mode, args.restart_epoch), (Mode::Validate, 2));
         assert_eq!(args.log_level.map(LogLevel::directive), Some("warn"));

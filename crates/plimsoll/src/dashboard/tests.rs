@@ -10,7 +10,8 @@ use plimsoll_xds::ads::message::NodeMessage;
 use plimsoll_xds::ads::server::{Limits, ServerStream, StreamEvent};
 use plimsoll_xds::ads::{CLUSTER_LOAD_ASSIGNMENT, Variant};
 use plimsoll_xds::driver::{
-    AdsHandler, AdsObserver, AdsOpening, AdsSession, LrsHandler, LrsReporter as _, LrsSession,
+    AdsHandler, AdsObserver, AdsOpening, AdsSession, ClientInfo, LrsHandler, LrsReporter as _,
+    LrsSession,
 };
 use plimsoll_xds::node::NodeInfo;
 
@@ -49,6 +50,7 @@ impl Control {
         let bound = Bound {
             xds: "127.0.0.1:18000".parse().unwrap(),
             admin: None,
+            read_only: None,
         };
         let context = Context::new(handle.clone(), bound);
         let stopping = context.stopping.clone();
@@ -73,12 +75,15 @@ impl Control {
             },
             variant: Variant::Delta,
             peer: None,
+            identity: None,
             returning: false,
         };
         let discovery = Discovery::new(self.handle.clone());
         let discovery = AdsHandler::open(&discovery, opening).await.unwrap();
         let reporting = LoadReporting::new(self.handle.clone());
-        let reporting = LrsHandler::open(&reporting, info, None).await.unwrap();
+        let reporting = LrsHandler::open(&reporting, info, &ClientInfo::default())
+            .await
+            .unwrap();
         (discovery, reporting)
     }
 }
@@ -278,10 +283,25 @@ async fn nodes_that_may_not_be_what_they_say_are_notices() {
     let duplicate = node("twice", "a");
     let reporting = LoadReporting::new(control.handle.clone());
     let [first, second] = ["10.0.0.1:1", "10.0.0.2:1"].map(|peer| peer.parse().ok());
-    let _open = LrsHandler::open(&reporting, &duplicate, first)
-        .await
-        .unwrap();
-    let refused = LrsHandler::open(&reporting, &duplicate, second).await;
+    let _open = LrsHandler::open(
+        &reporting,
+        &duplicate,
+        &ClientInfo {
+            peer: first,
+            identity: None,
+        },
+    )
+    .await
+    .unwrap();
+    let refused = LrsHandler::open(
+        &reporting,
+        &duplicate,
+        &ClientInfo {
+            peer: second,
+            identity: None,
+        },
+    )
+    .await;
     assert!(refused.is_err());
     let shown = texts(&*control.document().await).join("\n");
     for expected in [

@@ -11,6 +11,7 @@ mod envoys;
 mod faults;
 mod grpc;
 mod http_differential;
+mod identity;
 mod load_reports;
 mod proxy_curl;
 mod proxy_grpc;

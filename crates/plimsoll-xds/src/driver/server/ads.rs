@@ -6,15 +6,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tokio::sync::watch;
 use tonic::{Code, Status};
 
 use super::{Refused, Shared, Stream, malformed, refused, stopped};
 use crate::ads::message::NodeMessage;
 use crate::ads::server::{ProtocolError, ServerStream};
-use crate::ads::view::View;
 use crate::ads::{Request, Response, Variant};
 use crate::clock::Clock;
+use crate::driver::accept::ClientInfo;
 use crate::driver::handler::{AdsHandler, AdsObserver, AdsOpening, AdsSession, Refusal};
 use crate::wire;
 
@@ -30,19 +29,19 @@ pub(super) async fn run<A: AdsHandler, L>(
     };
     let clock = Clock::system();
     let mut state = ServerStream::new(variant, shared.options.ads);
-    let mut request = decode(variant, bytes, &shared, stream.peer)?;
-    let mut session = open(&shared.ads, &mut request, variant, stream.peer).await?;
+    let mut request = decode(variant, bytes, &shared, stream.client.peer)?;
+    let mut session = open(&shared.ads, &mut request, variant, &stream.client).await?;
     state
         .handle_request(request, clock.now())
         .map_err(into_status)?;
-    state.set_view(newest(&mut session.views));
+    set_newest(&mut state, &mut session);
     loop {
         while let Some(event) = state.poll_event() {
             session.observer.handle_event(event, &state);
         }
         // Sending may have taken long: use the newest view for the next response.
         if session.views.has_changed().unwrap_or_default() {
-            state.set_view(newest(&mut session.views));
+            set_newest(&mut state, &mut session);
         }
         if let Some(response) = state.poll_transmit() {
             stream.outbox.send(encode(&response)).await;
@@ -53,21 +52,23 @@ pub(super) async fn run<A: AdsHandler, L>(
                 let Some(bytes) = message? else {
                     return Ok(());
                 };
-                let mut request = decode(variant, bytes, &shared, stream.peer)?;
+                let mut request = decode(variant, bytes, &shared, stream.client.peer)?;
                 take_node(&mut request);
                 state.handle_request(request, clock.now()).map_err(into_status)?;
             }
             changed = session.views.changed() => {
                 changed.map_err(|_| Status::unavailable("discovery has ended"))?;
-                state.set_view(newest(&mut session.views));
+                set_newest(&mut state, &mut session);
             }
+            status = session.observer.revoked() => return Err(status),
             status = stopped(&mut stream.stopping) => return Err(status),
         }
     }
 }
 
-fn newest(views: &mut watch::Receiver<Arc<View>>) -> Arc<View> {
-    Arc::clone(&views.borrow_and_update())
+fn set_newest<O: AdsObserver>(state: &mut ServerStream, session: &mut AdsSession<O>) {
+    let newest = Arc::clone(&session.views.borrow_and_update());
+    state.set_view(session.observer.readable(newest));
 }
 
 /// Opens the session with the full node of the first request. The state machine gets the parsed
@@ -76,7 +77,7 @@ async fn open<A: AdsHandler>(
     handler: &A,
     request: &mut Request,
     variant: Variant,
-    peer: Option<SocketAddr>,
+    client: &ClientInfo,
 ) -> Result<AdsSession<A::Observer>, Status> {
     let missing = || Status::invalid_argument("node: missing in the first request of the stream");
     let returning = match request {
@@ -91,7 +92,8 @@ async fn open<A: AdsHandler>(
             raw,
         },
         variant,
-        peer,
+        peer: client.peer,
+        identity: client.identity.clone(),
         returning,
     };
     handler.open(opening).await

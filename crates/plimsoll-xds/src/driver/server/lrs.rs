@@ -10,7 +10,7 @@ use plimsoll_core::model::load_report::Node;
 use tonic::Status;
 
 use super::{Refused, Shared, Stream, malformed, refused, stopped};
-use crate::driver::handler::{LrsHandler, LrsReporter, LrsSession, Refusal};
+use crate::driver::handler::{LrsHandler, LrsInstructions, LrsReporter, LrsSession, Refusal};
 use crate::lrs::message::LoadStatsRequest;
 use crate::lrs::{MissingNode, Report, ServerStream};
 use crate::wire;
@@ -24,13 +24,13 @@ pub(super) async fn run<A, L: LrsHandler>(
     let Some(bytes) = stream.first(timeout).await? else {
         return Ok(());
     };
-    let request = decode(bytes, &shared, stream.peer)?;
+    let request = decode(bytes, &shared, stream.client.peer)?;
     let node = request
         .node
         .clone()
         .ok_or_else(|| missing_node(MissingNode))?;
-    let mut session = shared.lrs.open(&node, stream.peer).await?;
-    let first = session.instructions.borrow_and_update().clone();
+    let mut session = shared.lrs.open(&node, &stream.client).await?;
+    let first = newest(&mut session);
     let mut state = ServerStream::new(first.settings);
     state.set_traffic(first.traffic);
     let report = state.handle_request(request).map_err(missing_node)?;
@@ -45,7 +45,7 @@ pub(super) async fn run<A, L: LrsHandler>(
                 let Some(bytes) = message? else {
                     return Ok(());
                 };
-                let request = decode(bytes, &shared, stream.peer)?;
+                let request = decode(bytes, &shared, stream.client.peer)?;
                 let report = state.handle_request(request).map_err(missing_node)?;
                 if report.is_new_node {
                     // Otherwise one stream could report for any number of nodes.
@@ -55,13 +55,19 @@ pub(super) async fn run<A, L: LrsHandler>(
             }
             changed = session.instructions.changed() => {
                 changed.map_err(|_| Status::unavailable("load reporting has ended"))?;
-                let next = session.instructions.borrow_and_update().clone();
+                let next = newest(&mut session);
                 state.set_settings(next.settings);
                 state.set_traffic(next.traffic);
             }
+            status = session.reporter.revoked() => return Err(status),
             status = stopped(&mut stream.stopping) => return Err(status),
         }
     }
+}
+
+fn newest<R: LrsReporter>(session: &mut LrsSession<R>) -> LrsInstructions {
+    let newest = session.instructions.borrow_and_update().clone();
+    session.reporter.readable(newest)
 }
 
 async fn deliver<R: LrsReporter>(session: &mut LrsSession<R>, report: Report) {

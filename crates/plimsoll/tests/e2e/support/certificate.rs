@@ -44,3 +44,93 @@ pub(crate) fn issue(directory: &Path) -> (PathBuf, Value) {
     });
     (authority, socket)
 }
+
+/// Certificate authority of a test.
+pub(crate) struct Authority {
+    pub(crate) pem: String,
+    issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
+}
+
+/// Files of a certificate, its key and the trusted authorities in one directory, which is replaced
+/// as a whole, as Kubernetes does.
+#[derive(Clone, Debug)]
+pub(crate) struct Files {
+    directory: PathBuf,
+    versions: usize,
+}
+
+impl Authority {
+    /// Creates an authority with its own name and key.
+    pub(crate) fn new(name: &str) -> Self {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::new(vec![]).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let subject = &mut params.distinguished_name;
+        subject.push(rcgen::DnType::CommonName, name);
+        let pem = params.self_signed(&key).unwrap().pem();
+        let issuer = rcgen::Issuer::new(params, key);
+        Self { pem, issuer }
+    }
+
+    /// Issues a certificate for 127.0.0.1 with a URI; returns certificate and key.
+    pub(crate) fn issue(&self, uri: &str, expired: bool) -> (String, String) {
+        let mut params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+        let uri = rcgen::SanType::URI(uri.try_into().unwrap());
+        params.subject_alt_names.push(uri);
+        if expired {
+            params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+            params.not_after = rcgen::date_time_ymd(2021, 1, 1);
+        }
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        (certificate.pem(), key.serialize_pem())
+    }
+}
+
+impl Files {
+    /// Writes the files into a new directory.
+    pub(crate) fn new(directory: PathBuf, pair: &(String, String), trusted: &str) -> Self {
+        std::fs::create_dir_all(&directory).unwrap();
+        let mut files = Self {
+            directory,
+            versions: 0,
+        };
+        files.replace(pair, trusted);
+        files
+    }
+
+    /// Replaces all files at once.
+    pub(crate) fn replace(&mut self, pair: &(String, String), trusted: &str) {
+        self.versions += 1;
+        let version = format!("v{}", self.versions);
+        let at = |name: &str| self.directory.join(&version).join(name);
+        std::fs::create_dir(self.directory.join(&version)).unwrap();
+        for (name, text) in [
+            ("tls.crt", &*pair.0),
+            ("tls.key", &*pair.1),
+            ("ca.crt", trusted),
+        ] {
+            std::fs::write(at(name), text).unwrap();
+        }
+        let next = self.directory.join("next");
+        std::os::unix::fs::symlink(&version, &next).unwrap();
+        std::fs::rename(next, self.directory.join("current")).unwrap();
+    }
+
+    /// Returns the path of `tls.crt`, `tls.key` or `ca.crt`.
+    pub(crate) fn path(&self, name: &str) -> String {
+        let path = self.directory.join("current").join(name);
+        path.display().to_string()
+    }
+
+    /// Arguments of `plimsoll bootstrap`.
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        let files = [
+            ("--tls-ca", "ca.crt"),
+            ("--tls-certificate", "tls.crt"),
+            ("--tls-private-key", "tls.key"),
+        ];
+        let argument = |(flag, name): (&str, &str)| [flag.to_owned(), self.path(name)];
+        files.into_iter().flat_map(argument).collect()
+    }
+}

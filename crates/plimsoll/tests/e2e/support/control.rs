@@ -77,6 +77,21 @@ impl Control {
         std::fs::rename(next, self.directory.join("control.yaml")).unwrap();
     }
 
+    /// Returns everything that was logged.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.join("control.log")).unwrap_or_default()
+    }
+
+    /// Returns a metric by its name and labels; 0 if it does not exist.
+    pub(crate) fn metric(&self, name: &str) -> u64 {
+        let page = super::http::get(self.admin, "/metrics").unwrap_or_default();
+        let start = format!("plimsoll_control_{name} ");
+        let value = page.lines().find_map(|line| line.strip_prefix(&start));
+        value
+            .and_then(|value| value.parse().ok())
+            .unwrap_or_default()
+    }
+
     /// Fetches a path of the admin API; null if it does not respond.
     pub(crate) fn page(&self, path: &str) -> Value {
         get_json(self.admin, &format!("/api/v1/{path}")).unwrap_or_default()

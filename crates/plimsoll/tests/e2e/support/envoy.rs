@@ -150,7 +150,7 @@ impl EnvoySpec {
 }
 
 /// Returns a listener on a free port that routes everything to `orders`, which may be added later.
-fn ingress() -> Value {
+pub(crate) fn ingress() -> Value {
     let filters = "type.googleapis.com/envoy.extensions.filters";
     json!({
         "name": "ingress",

@@ -43,6 +43,16 @@ impl Peer {
         Self::start(command, &directory.join(format!("checkout-{zone}.log")))
     }
 
+    /// Starts a C-core client with the output of `plimsoll bootstrap grpc` with these arguments.
+    pub(crate) fn call_with(directory: &Path, name: &str, arguments: &[&str], rate: u32) -> Self {
+        let file = directory.join(format!("{name}.json"));
+        std::fs::write(&file, bootstrap(arguments).to_string()).unwrap();
+        let mut command = python();
+        command.args(["call", "xds:///orders", &rate.to_string()]);
+        command.env("GRPC_XDS_BOOTSTRAP", file);
+        Self::start(command, &directory.join(format!("{name}.log")))
+    }
+
     /// Starts a grpc-js client in `zone` that calls `xds:///orders`.
     pub(crate) fn call_js(directory: &Path, control: &Control, zone: &str, rate: u32) -> Self {
         let mut command = Command::new("node");

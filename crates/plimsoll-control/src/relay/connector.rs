@@ -1,0 +1,71 @@
+//! [`RelayConnector`]: connections to the relayed server with TLS. Certificates are loaded again
+//! when their files change; open connections are not affected.
+
+use std::io;
+use std::sync::Arc;
+
+use http::Uri;
+use http::uri::Scheme;
+use plimsoll_serve::{TlsError, WatchedTls, client_tls};
+use plimsoll_xds::driver::{Connecting, Connector, Socket};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::config::RelayTls;
+
+/// Dials the relayed server.
+#[derive(Debug)]
+pub(crate) struct RelayConnector {
+    tls: WatchedTls<Arc<ClientConfig>>,
+    settings: Arc<RelayTls>,
+}
+
+impl RelayConnector {
+    /// Loads the certificates and starts to watch their files.
+    pub(crate) fn start(settings: Arc<RelayTls>) -> Result<Self, TlsError> {
+        let files = settings.settings.files().cloned().collect();
+        let loaded = Arc::clone(&settings);
+        let load = move || client_tls(&loaded.settings);
+        Ok(Self {
+            tls: WatchedTls::start("relay", files, load)?,
+            settings,
+        })
+    }
+
+    pub(crate) fn settings(&self) -> &Arc<RelayTls> {
+        &self.settings
+    }
+
+    /// Numbers of changes of the files that took effect and that could not be used.
+    pub(crate) fn reloads(&self) -> (u64, u64) {
+        self.tls.reloads()
+    }
+}
+
+impl Connector for RelayConnector {
+    fn connect(&self, uri: &Uri) -> Connecting {
+        let host = uri
+            .host()
+            .unwrap_or_default()
+            .trim_matches(['[', ']'])
+            .to_owned();
+        let port = uri.port_u16().unwrap_or(443);
+        let server_name = self.settings.server_name.as_ref();
+        let name = server_name.unwrap_or(&host).clone();
+        let config = Arc::clone(&*self.tls.current());
+        Box::pin(async move {
+            let name = ServerName::try_from(name).map_err(io::Error::other)?;
+            let stream = TcpStream::connect((&*host, port)).await?;
+            stream.set_nodelay(true)?;
+            let connector = TlsConnector::from(config);
+            let stream = connector.connect(name, stream).await?;
+            Ok(Box::new(stream) as Box<dyn Socket>)
+        })
+    }
+
+    fn scheme(&self) -> Scheme {
+        Scheme::HTTPS
+    }
+}

@@ -1,0 +1,123 @@
+//! [`Authorization`]: the permission of a client to be the node of its stream, checked again when
+//! the rules change. `identity` decides; this module logs, counts and waits.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use plimsoll_core::log_line;
+use plimsoll_core::model::load_report::Node;
+use plimsoll_serve::LogLimit;
+use plimsoll_xds::ads::view::View;
+use plimsoll_xds::driver::{ClientIdentity, ClientInfo, LrsInstructions};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tonic::Status;
+
+use super::Handle;
+use crate::identity::{Permission, Purpose, Refusal, Rules};
+use crate::log_lines;
+
+/// Log lines about refused clients in a second: a client that is refused comes back.
+const REFUSALS_PER_SECOND: u32 = 20;
+
+/// Limits the log lines about refused clients.
+#[derive(Debug)]
+pub(crate) struct RefusalLog(Mutex<LogLimit>);
+
+impl Default for RefusalLog {
+    fn default() -> Self {
+        Self(Mutex::new(LogLimit::with_burst(REFUSALS_PER_SECOND)))
+    }
+}
+
+impl RefusalLog {
+    pub(super) fn allow(&self) -> Option<u64> {
+        let mut limit = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        limit.allow(Instant::now())
+    }
+}
+
+/// Permission of a client for the life of a stream.
+#[derive(Debug)]
+pub(super) struct Authorization {
+    handle: Handle,
+    rules: watch::Receiver<Arc<Rules>>,
+    permission: Permission,
+    client: ClientInfo,
+    node: Node,
+    purpose: Purpose,
+}
+
+impl Authorization {
+    /// Checks that a client may be `node`. The error ends the stream.
+    pub(super) fn check(
+        handle: &Handle,
+        client: ClientInfo,
+        node: &Node,
+        purpose: Purpose,
+    ) -> Result<Self, Status> {
+        let mut rules = handle.rules.subscribe();
+        let now = Arc::clone(&rules.borrow_and_update());
+        let checked = now.check(client.identity.as_deref(), node, purpose);
+        let permission = checked.map_err(|refusal| refuse(handle, &client, node, &refusal))?;
+        Ok(Self {
+            handle: handle.clone(),
+            rules,
+            permission,
+            client,
+            node: node.clone(),
+            purpose,
+        })
+    }
+
+    /// Resolves when the rules no longer allow the stream. If they allow something else than
+    /// before, the client has to open it again.
+    pub(super) async fn revoked(&mut self) -> Status {
+        loop {
+            if self.rules.changed().await.is_err() {
+                // The control plane shuts down, which ends the stream as well.
+                return std::future::pending().await;
+            }
+            let rules = Arc::clone(&self.rules.borrow_and_update());
+            let identity = self.client.identity.as_deref();
+            match rules.check(identity, &self.node, self.purpose) {
+                Ok(permission) if permission == self.permission => {}
+                Ok(_) => return Status::unavailable("the rules of identities have changed"),
+                Err(refusal) => return refuse(&self.handle, &self.client, &self.node, &refusal),
+            }
+        }
+    }
+
+    pub(super) fn readable(&self, view: Arc<View>) -> Arc<View> {
+        self.permission.readable(view, &self.rules.borrow())
+    }
+
+    pub(super) fn readable_instructions(&self, instructions: LrsInstructions) -> LrsInstructions {
+        self.permission.readable_instructions(instructions)
+    }
+}
+
+/// Logs and counts a refusal; returns the status that ends the stream.
+fn refuse(handle: &Handle, client: &ClientInfo, node: &Node, refusal: &Refusal) -> Status {
+    handle.counters.refused(refusal.field);
+    if let Some(suppressed) = handle.refusals.allow() {
+        let rule = refusal.rule.as_deref().unwrap_or("none");
+        let peer = client
+            .peer
+            .map_or_else(String::new, |peer| peer.to_string());
+        let identity = client.identity.as_deref().map(names).unwrap_or_default();
+        log_line!(log_lines::NODE_REFUSED, peer, identity, node = %node.id, fleet = %node.cluster,
+            locality = %node.locality, rule, field = refusal.field, reason = %refusal.reason,
+            suppressed);
+    }
+    Status::permission_denied(refusal.to_string())
+}
+
+fn names(identity: &ClientIdentity) -> String {
+    let names: Vec<&str> = identity
+        .uris
+        .iter()
+        .chain(&identity.dns_names)
+        .map(String::as_str)
+        .collect();
+    names.join(" ")
+}

@@ -419,14 +419,20 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn a_panic_of_the_writer_ends_the_run_with_an_error() {
+    /// Runs a control plane without services.
+    async fn start_empty() -> (tempfile::TempDir, Context, JoinHandle<Result<(), RunError>>) {
         let directory = tempfile::tempdir().unwrap();
         let control = Control::start(options(directory.path(), "{}"))
             .await
             .unwrap();
         let context = control.context().clone();
         let running = tokio::spawn(control.run(AdminOptions::default()));
+        (directory, context, running)
+    }
+
+    #[tokio::test]
+    async fn a_panic_of_the_writer_ends_the_run_with_an_error() {
+        let (_directory, context, running) = start_empty().await;
         let asked = context
             .handle
             .inspect(|_, _| -> () { panic!("injected by a test") });
@@ -438,12 +444,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_reload_on_request_reads_the_files_again() {
-        let directory = tempfile::tempdir().unwrap();
-        let control = Control::start(options(directory.path(), "{}"))
-            .await
-            .unwrap();
-        let context = control.context().clone();
-        let running = tokio::spawn(control.run(AdminOptions::default()));
+        let (_directory, context, running) = start_empty().await;
         context.reload.notify_one();
         let reloaded = async {
             while context.reloads.counts().succeeded == 0 {

@@ -34,11 +34,11 @@ pub(super) struct AuthorityFilter {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// So many bytes of the connection preface have passed.
+    /// Number of bytes of the connection preface that have passed.
     Preface(usize),
     /// The next byte belongs to a frame header that starts here in `held`.
     Header(usize),
-    /// So many bytes of the frame are missing.
+    /// Number of bytes of the frame that are missing.
     Payload(usize),
     /// The frame of a header block starts here in `held`.
     Block(usize),

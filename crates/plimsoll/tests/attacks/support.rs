@@ -22,7 +22,7 @@ pub(crate) const MAX_RSS: u64 = 512 << 20;
 pub(crate) const ASSIGNMENTS: &str =
     "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
 /// Only failing tests wait this long: for a page of the admin API, or for a response.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 const CONFIG: &str = "\
 listen: 127.0.0.1:0
@@ -201,7 +201,7 @@ async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    let done = tokio::time::timeout(PATIENCE, waiting).await;
+    let done = tokio::time::timeout(TIMEOUT, waiting).await;
     done.unwrap_or_else(|_| panic!("{what} did not happen"));
 }
 
@@ -336,7 +336,7 @@ impl Stream {
 
     /// Waits for a message, or returns the status with which the stream ends.
     pub(crate) async fn response_or_end(&mut self) -> Option<String> {
-        match tokio::time::timeout(PATIENCE, self.responses.data()).await {
+        match tokio::time::timeout(TIMEOUT, self.responses.data()).await {
             Ok(Some(Ok(data))) => {
                 let released = self.responses.flow_control().release_capacity(data.len());
                 released.unwrap();
@@ -384,7 +384,7 @@ async fn request(address: SocketAddr, method: &str, path: &str, body: String) ->
         socket.read_to_string(&mut response).await.unwrap();
         response
     };
-    let response = tokio::time::timeout(PATIENCE, exchange)
+    let response = tokio::time::timeout(TIMEOUT, exchange)
         .await
         .expect("an answer");
     let status = response.split(' ').nth(1).unwrap().parse().unwrap();

@@ -16,6 +16,8 @@ import time
 DIRECTORY, SECONDS, RUNS = pathlib.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 HTTP1 = {"plimsoll": 9501, "envoy": 9201, "haproxy": 9301, "nginx": 9401}
 HTTP2 = {"plimsoll": 9502, "envoy": 9202, "haproxy": 9302}
+if (DIRECTORY / "before.pid").exists():
+    HTTP1["before"], HTTP2["before"] = 9601, 9602
 CONNECTIONS = 64
 TICKS = os.sysconf("SC_CLK_TCK")
 

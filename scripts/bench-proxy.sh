@@ -7,7 +7,8 @@
 # the bottleneck. Latencies are measured at 70 % of Envoy's rate. Every number is the median of RUNS runs,
 # interleaved between the proxies.
 #
-# Usage: scripts/bench-proxy.sh [SECONDS per run, 5] [RUNS, 3]
+# Usage: [BEFORE=path of an earlier plimsoll] scripts/bench-proxy.sh [SECONDS per run, 5] [RUNS, 3]
+# With BEFORE, that build is measured in the same run, as "before".
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -16,6 +17,7 @@ runs=${2:-3}
 target=${CARGO_TARGET_DIR:-target}
 envoy=$target/peers/venv/bin/envoy
 plimsoll=$target/release/plimsoll
+before=${BEFORE:-}
 work=$(mktemp -d)
 pids=()
 
@@ -147,6 +149,11 @@ start envoy "$envoy" -c "$work/envoy.yaml" --concurrency 1 -l error
 start haproxy haproxy -db -f "$work/haproxy.cfg"
 start nginx nginx -c "$work/nginx.conf"
 start plimsoll "$plimsoll" proxy -c "$work/plimsoll.yaml" --workers 1
+if [[ -n $before ]]; then
+  bootstrap 9601 9602 9603 >"$work/before.yaml"
+  start before "$before" proxy -c "$work/before.yaml" --workers 1
+  wait_port 9601
+fi
 for port in 9101 9102 9201 9301 9401 9501; do wait_port "$port"; done
 
 python3 scripts/bench-proxy.py "$work" "$seconds" "$runs"

@@ -54,6 +54,27 @@ async fn proxy(manager: &str, routes: &str, backend: SocketAddr, collector: Sock
     .await
 }
 
+/// A proxy with a backend that echoes request headers and a collector that accepts spans. Bind every
+/// field: those that are dropped stop.
+struct Testbed {
+    backend: Backend,
+    collector: Collector,
+    proxy: Proxy,
+}
+
+impl Testbed {
+    async fn start(manager: &str) -> Self {
+        let (backend, collector) = (Backend::echo("a").await, Collector::start());
+        let routes = route_all_to("a");
+        let proxy = proxy(manager, &routes, backend.address, collector.address).await;
+        Self {
+            backend,
+            collector,
+            proxy,
+        }
+    }
+}
+
 /// Sends a request with headers; returns the headers that the backend has got.
 async fn send(proxy: &Proxy, path: &str, fields: &[(&str, &str)]) -> Headers {
     let mut text = format!("GET {path} HTTP/1.1\r\nhost: example.com\r\n");
@@ -125,19 +146,16 @@ async fn trace_headers_pass_unchanged_without_tracing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_span_continues_the_trace_of_the_client() {
-    let (backend, collector) = (Backend::echo("a").await, Collector::start());
     let more = "  max_path_tag_length: 6\n  custom_tags: [{tag: lit, literal: {value: v}}, \
                 {tag: hdr, request_header: {name: x-hdr}}, \
                 {tag: none, request_header: {name: x-none}}, \
                 {tag: dflt, request_header: {name: x-none, default_value: d}}]\n";
     let manager = tracing(GRPC, more);
-    let proxy = proxy(
-        &manager,
-        &route_all_to("a"),
-        backend.address,
-        collector.address,
-    )
-    .await;
+    let Testbed {
+        backend,
+        collector,
+        proxy,
+    } = Testbed::start(&manager).await;
     let parent = format!("00-{TRACE}-{SPAN}-01");
     let fields = [
         ("traceparent", &*parent),
@@ -211,15 +229,12 @@ async fn a_span_continues_the_trace_of_the_client() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_contexts_start_a_new_trace() {
-    let (backend, collector) = (Backend::echo("a").await, Collector::start());
     let manager = tracing(GRPC, "");
-    let proxy = proxy(
-        &manager,
-        &route_all_to("a"),
-        backend.address,
-        collector.address,
-    )
-    .await;
+    let Testbed {
+        proxy,
+        collector,
+        backend: _backend,
+    } = Testbed::start(&manager).await;
     let valid = format!("00-{TRACE}-{SPAN}-01");
     let upper = valid.to_uppercase();
     let cases: [&[&str]; 4] = [&[], &["nonsense"], &[&upper], &[&valid, &valid]];
@@ -244,15 +259,12 @@ async fn invalid_contexts_start_a_new_trace() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_that_are_not_sampled_have_no_span() {
-    let (backend, collector) = (Backend::echo("a").await, Collector::start());
     let manager = tracing(GRPC, "  random_sampling: {value: 0}\n");
-    let proxy = proxy(
-        &manager,
-        &route_all_to("a"),
-        backend.address,
-        collector.address,
-    )
-    .await;
+    let Testbed {
+        proxy,
+        collector,
+        backend: _backend,
+    } = Testbed::start(&manager).await;
     let parent = format!("00-{TRACE}-{SPAN}-01");
     for fields in [&[][..], &[("traceparent", &*parent)]] {
         let seen = send(&proxy, "/", fields).await;
@@ -293,16 +305,13 @@ async fn requests_that_are_not_sampled_have_no_span() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_edge_proxy_does_not_believe_the_request_id() {
-    let (backend, collector) = (Backend::echo("a").await, Collector::start());
     let more = "  random_sampling: {value: 0}\nuse_remote_address: true\n";
     let manager = tracing(GRPC, more);
-    let proxy = proxy(
-        &manager,
-        &route_all_to("a"),
-        backend.address,
-        collector.address,
-    )
-    .await;
+    let Testbed {
+        proxy,
+        collector,
+        backend: _backend,
+    } = Testbed::start(&manager).await;
     let id = "75236891-db07-9796-b5e8-9d878ea88b23";
     let seen = send(&proxy, "/", &[("x-request-id", id)]).await;
     assert_ne!(seen.one("x-request-id"), id);
@@ -313,18 +322,15 @@ async fn an_edge_proxy_does_not_believe_the_request_id() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn spans_go_to_an_http_collector() {
-    let (backend, collector) = (Backend::echo("a").await, Collector::start());
     let service = "http_service: {http_uri: {uri: 'http://otel.example:4318/v1/traces', \
                    cluster: collector-http1, timeout: 5s}, request_headers_to_add: \
                    [{header: {key: authorization, value: token}}]}";
     let manager = tracing(service, "");
-    let proxy = proxy(
-        &manager,
-        &route_all_to("a"),
-        backend.address,
-        collector.address,
-    )
-    .await;
+    let Testbed {
+        proxy,
+        collector,
+        backend: _backend,
+    } = Testbed::start(&manager).await;
     send(&proxy, "/", &[]).await;
     spans(&collector, 1).await;
     let (path, headers, _) = collector.last();
@@ -420,18 +426,15 @@ async fn the_span_of_a_tunnel_ends_with_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_that_hangs_delays_neither_requests_nor_the_end() {
-    let (backend, collector) = (Backend::echo("a").await, Collector::start());
-    collector.answer(Answer::Hang);
     let service = format!("max_cache_size: 1, {GRPC}").replace("}}", "}, timeout: 600s}");
     let manager = tracing(&service, "");
     // One worker.
-    let proxy = proxy(
-        &manager,
-        &route_all_to("a"),
-        backend.address,
-        collector.address,
-    )
-    .await;
+    let Testbed {
+        proxy,
+        collector,
+        backend: _backend,
+    } = Testbed::start(&manager).await;
+    collector.answer(Answer::Hang);
     send(&proxy, "/", &[]).await;
     eventually("the export hangs", || async { collector.exports() == 1 }).await;
     for _ in 0..10 {
@@ -448,16 +451,13 @@ async fn a_collector_that_hangs_delays_neither_requests_nor_the_end() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn exports_are_repeated_until_the_collector_is_back() {
-    let (backend, collector) = (Backend::echo("a").await, Collector::start());
-    collector.answer(Answer::Unavailable);
     let manager = tracing(GRPC, "");
-    let proxy = proxy(
-        &manager,
-        &route_all_to("a"),
-        backend.address,
-        collector.address,
-    )
-    .await;
+    let Testbed {
+        proxy,
+        collector,
+        backend: _backend,
+    } = Testbed::start(&manager).await;
+    collector.answer(Answer::Unavailable);
     send(&proxy, "/", &[]).await;
     eventually("an export fails", || async { collector.exports() >= 1 }).await;
     collector.answer(Answer::Accept);
@@ -474,15 +474,12 @@ async fn exports_are_repeated_until_the_collector_is_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shutdown_exports_the_last_spans() {
-    let (backend, collector) = (Backend::echo("a").await, Collector::start());
     let manager = tracing(GRPC, "");
-    let proxy = proxy(
-        &manager,
-        &route_all_to("a"),
-        backend.address,
-        collector.address,
-    )
-    .await;
+    let Testbed {
+        proxy,
+        collector,
+        backend: _backend,
+    } = Testbed::start(&manager).await;
     for _ in 0..3 {
         send(&proxy, "/", &[]).await;
     }

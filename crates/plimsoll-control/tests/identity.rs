@@ -35,5 +35,5 @@ fn patterns_match_what_a_matcher_finds_that_tries_everything() {
         );
         outcomes[outcome.map_or(0, |matched| 1 + usize::from(matched))] += 1;
     }
-    assert!(outcomes.iter().all(|count| *count > 100), "{outcomes:?}");
+    assert!(outcomes.iter().all(|count| *count > 20), "{outcomes:?}");
 }

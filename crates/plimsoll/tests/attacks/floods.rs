@@ -92,7 +92,7 @@ async fn clients_that_do_not_read_hold_bounded_memory() {
             for index in 0..3 {
                 let mut stream = peer.open(STREAM_AGGREGATED_RESOURCES).await;
                 let id = format!("deaf-{connection}-{index}");
-                let request = [field(1, &node(&id, "edge", "zone-a")), text(4, CLUSTERS)].concat();
+                let request = [field(2, &node(&id, "edge", "zone-a")), text(4, CLUSTERS)].concat();
                 stream.send_what_fits(&request.repeat(2000)).await;
                 peers.push((stream, None));
             }
@@ -201,11 +201,10 @@ async fn floods_of_frames_delay_nobody() {
 async fn endless_nacks_and_changing_subscriptions_are_answered_within_bounds() {
     survive(async |control| {
         let mut peer = Peer::connect(control.xds).await;
-        let hello = field(1, &node("nagger", "edge", "zone-a"));
+        let nagger = node("nagger", "edge", "zone-a");
+        let hello = field(2, &nagger);
         let mut nacks = peer.open(STREAM_AGGREGATED_RESOURCES).await;
-        nacks
-            .send(&[hello.clone(), text(4, CLUSTERS)].concat())
-            .await;
+        nacks.send(&[hello, text(4, CLUSTERS)].concat()).await;
         let response = nacks.message().await;
         let response = plimsoll_xds::wire::decode_discovery_response(response).unwrap();
         let reason = field(6, &[number(1, 3), text(2, &"no ".repeat(1000))].concat());
@@ -214,6 +213,7 @@ async fn endless_nacks_and_changing_subscriptions_are_answered_within_bounds() {
             nacks.send(&nack).await;
         }
         let mut changes = peer.open(DELTA_AGGREGATED_RESOURCES).await;
+        let hello = field(1, &nagger);
         changes.send(&[hello, text(2, ASSIGNMENTS)].concat()).await;
         for round in 0..200 {
             let names: Vec<u8> = (0..200)

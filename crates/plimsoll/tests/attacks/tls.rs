@@ -152,7 +152,7 @@ fn relay(upstream: &Control, authority: &Authority, trusted: &Authority, uri: &s
 
 async fn clusters(peer: &mut Peer, id: &str) -> (super::support::Stream, Option<String>) {
     let mut stream = peer.open(STREAM_AGGREGATED_RESOURCES).await;
-    let request = [field(1, &node(id, "edge", "zone-a")), text(4, CLUSTERS)].concat();
+    let request = [field(2, &node(id, "edge", "zone-a")), text(4, CLUSTERS)].concat();
     stream.send(&request).await;
     let end = stream.response_or_end().await;
     (stream, end)
@@ -165,7 +165,7 @@ async fn a_relay_reaches_its_server_with_mutual_tls_and_opens_few_streams() {
     let relay = relay(&upstream, &authority, &authority, "spiffe://td/relay");
     let mut peer = Peer::connect(relay.xds).await;
     let mut first = peer.open(STREAM_AGGREGATED_RESOURCES).await;
-    let request = [field(1, &node("1", "edge", "zone-a")), text(4, CLUSTERS)].concat();
+    let request = [field(2, &node("1", "edge", "zone-a")), text(4, CLUSTERS)].concat();
     first.send(&request).await;
     let response = decode_discovery_response(first.message().await).unwrap();
     assert_eq!(response.resources.len(), 1, "{response:?}");
@@ -199,7 +199,7 @@ async fn a_relay_and_its_server_refuse_each_other_without_the_right_certificates
     let stranger = relay(&upstream, &other, &authority, "spiffe://td/relay");
     let mut peer = Peer::connect(stranger.xds).await;
     let mut stream = peer.open(STREAM_AGGREGATED_RESOURCES).await;
-    let request = [field(1, &node("1", "edge", "zone-a")), text(4, CLUSTERS)].concat();
+    let request = [field(2, &node("1", "edge", "zone-a")), text(4, CLUSTERS)].concat();
     stream.send(&request).await;
     upstream.wait_for_log("TLS handshake failed").await;
     connected(&stranger).await;

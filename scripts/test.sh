@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-all_steps=(fmt deploy clippy tests e2e browser docs api features package vectors benches)
+all_steps=(fmt deny deploy clippy tests e2e browser docs api features package vectors benches)
 log=$(mktemp)
 current=""
 done_steps=()
@@ -16,6 +16,18 @@ step_fmt() {
       cargo fmt --manifest-path "$manifest" --check
     fi
   done
+}
+
+# Dependencies: licenses, one version of each, where they come from. Advisories are checked if their database
+# can be fetched; a machine without network access to it checks the rest.
+step_deny() {
+  local deny="${CARGO_TARGET_DIR:-target}/tools/bin/cargo-deny"
+  "$deny" --locked check --hide-inclusion-graph bans licenses sources
+  if timeout 60 "$deny" fetch db 2>/dev/null; then
+    "$deny" --locked check --disable-fetch --hide-inclusion-graph advisories
+  else
+    echo "   SKIPPED advisories: their database cannot be fetched"
+  fi
 }
 
 # Validates deploy/: alerts with their tests, Kubernetes manifests, and systemd units if systemd is

@@ -3,7 +3,11 @@
 
 #[path = "../../crates/plimsoll-xds/tests/support/ads_ops.rs"]
 mod ads_ops;
+#[path = "../memory.rs"]
+mod memory;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    ads_ops::run(bytes);
+    memory::bounded_operations(bytes, || {
+        ads_ops::run(bytes);
+    });
 });

@@ -2,9 +2,13 @@
 //! tests checks the invariants after each.
 #![no_main]
 
+#[path = "../memory.rs"]
+mod memory;
 #[path = "../../crates/plimsoll-core/tests/support/ops.rs"]
 mod ops;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    ops::run(bytes);
+    memory::bounded_operations(bytes, || {
+        ops::run(bytes);
+    });
 });

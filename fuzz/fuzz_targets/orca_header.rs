@@ -2,9 +2,13 @@
 //! round trip in every format.
 #![no_main]
 
+#[path = "../memory.rs"]
+mod memory;
 #[path = "../../crates/plimsoll-xds/tests/support/orca.rs"]
 mod orca;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    orca::run(bytes);
+    memory::bounded(bytes, 256 << 10, 4 << 10, || {
+        orca::run(bytes);
+    });
 });

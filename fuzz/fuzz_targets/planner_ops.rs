@@ -2,9 +2,13 @@
 //! tests checks the invariants after each.
 #![no_main]
 
+#[path = "../memory.rs"]
+mod memory;
 #[path = "../../crates/plimsoll-core/tests/support/planner_ops.rs"]
 mod planner_ops;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    planner_ops::run(bytes);
+    memory::bounded_operations(bytes, || {
+        planner_ops::run(bytes);
+    });
 });

@@ -14,6 +14,9 @@ use crate::frame::Frame;
 use crate::source::Source;
 
 /// Interval between updates of viewers.
+/// Viewers at a time. Each holds a connection of the admin listener, which must have some left for
+/// probes and operators.
+const MAX_VIEWERS: usize = 64;
 const PERIOD: Duration = Duration::from_secs(1);
 
 type Latest = Option<Arc<Frame>>;
@@ -34,32 +37,37 @@ impl Feed {
         }
     }
 
-    /// Streams events to one viewer: the full document, then changes. Ends with the source.
+    /// Streams events to one viewer: the full document, then changes. Ends with the source. `None`
+    /// if there are too many viewers.
     pub(crate) fn subscribe(
         self: &Arc<Self>,
-    ) -> impl Stream<Item = Result<Bytes, std::convert::Infallible>> + use<> {
-        let frames = self.watch();
-        stream::unfold((frames, None), |(mut frames, seen)| async move {
-            loop {
-                let frame = frames.borrow_and_update().clone();
-                if let Some(frame) = frame.filter(|frame| Some(frame.sequence()) != seen) {
-                    let event = frame.event_since(seen);
-                    return Some((Ok(event), (frames, Some(frame.sequence()))));
+    ) -> Option<impl Stream<Item = Result<Bytes, std::convert::Infallible>> + use<>> {
+        let frames = self.watch()?;
+        Some(stream::unfold(
+            (frames, None),
+            |(mut frames, seen)| async move {
+                loop {
+                    let frame = frames.borrow_and_update().clone();
+                    if let Some(frame) = frame.filter(|frame| Some(frame.sequence()) != seen) {
+                        let event = frame.event_since(seen);
+                        return Some((Ok(event), (frames, Some(frame.sequence()))));
+                    }
+                    frames.changed().await.ok()?;
                 }
-                frames.changed().await.ok()?;
-            }
-        })
+            },
+        ))
     }
 
-    fn watch(self: &Arc<Self>) -> watch::Receiver<Latest> {
+    fn watch(self: &Arc<Self>) -> Option<watch::Receiver<Latest>> {
         let mut running = self.lock();
         if let Some(frames) = &*running {
-            return frames.subscribe();
+            let has_room = frames.receiver_count() < MAX_VIEWERS;
+            return has_room.then(|| frames.subscribe());
         }
         let (frames, receiver) = watch::channel(None);
         *running = Some(frames);
         tokio::spawn(Arc::clone(self).run());
-        receiver
+        Some(receiver)
     }
 
     async fn run(self: Arc<Self>) {

@@ -97,10 +97,13 @@ async fn state(Extracted(dashboard): Extracted<Dashboard>) -> Result<Response, F
 }
 
 /// Streams the JSON document and its changes as server-sent events.
-async fn events(Extracted(dashboard): Extracted<Dashboard>) -> Response {
-    let body = Body::from_stream(dashboard.feed.subscribe());
+async fn events(Extracted(dashboard): Extracted<Dashboard>) -> Result<Response, Failure> {
+    let events = dashboard.feed.subscribe().ok_or_else(|| {
+        let rejection = Rejection::new("too many viewers");
+        Failure(StatusCode::SERVICE_UNAVAILABLE, rejection)
+    })?;
     let content_type = [(CONTENT_TYPE, "text/event-stream")];
-    (HEADERS, content_type, body).into_response()
+    Ok((HEADERS, content_type, Body::from_stream(events)).into_response())
 }
 
 async fn act(

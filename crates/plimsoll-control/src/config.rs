@@ -5,6 +5,7 @@
 
 mod endpoints;
 mod limits;
+mod removal;
 mod routes;
 #[cfg(feature = "schema")]
 mod schema;
@@ -28,6 +29,7 @@ use crate::identity::Rules;
 
 pub use limits::Limits;
 pub use plimsoll_serve::ConfigFile;
+pub(crate) use removal::check_removal;
 pub use routes::Listener;
 pub use security::{IncomingLimits, RelayTls};
 pub use service::{Delivery, Mode, Service};
@@ -90,6 +92,8 @@ pub struct ControlConfig {
     /// Zones of proxies whose demand counts, beside those with endpoints of a service.
     pub zones: BTreeSet<Locality>,
     pub limits: Limits,
+    /// Largest part of the services, listeners or endpoints that an edit may remove.
+    pub max_removed_percent: u32,
     pub services: BTreeMap<Arc<str>, Arc<Service>>,
     pub listeners: BTreeMap<Arc<str>, Arc<Listener>>,
 }
@@ -194,6 +198,7 @@ impl ControlConfig {
             relay: yaml.relay.as_ref().map(RelayYaml::validate).transpose()?,
             zones: yaml.fleets.zones()?,
             limits,
+            max_removed_percent: yaml.reload.max_removed_percent()?,
             services: BTreeMap::new(),
             listeners: BTreeMap::new(),
         })

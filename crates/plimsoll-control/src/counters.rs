@@ -64,6 +64,11 @@ impl Counters {
         self.add("relay_streams_refused_total", "", 1);
     }
 
+    /// Counts an edit that would remove too much.
+    pub(crate) fn removal_refused(&self) {
+        self.add("config_removals_refused_total", "", 1);
+    }
+
     /// Counts `count` clusters in load reports that were not used.
     pub(crate) fn ignored(&self, reason: &'static str, count: u64) {
         if count > 0 {

@@ -19,6 +19,7 @@ pub mod fleet_plan;
 pub mod identity;
 mod log_lines;
 pub mod relay;
+pub mod reload;
 pub mod run;
 pub mod server;
 pub mod source;

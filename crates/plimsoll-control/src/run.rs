@@ -18,11 +18,12 @@ use plimsoll_serve::{
 use plimsoll_xds::driver::{ServerOptions, serve};
 use plimsoll_xds::yaml::ConfigError;
 use tokio::net::TcpListener;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
 
-use crate::config::{ControlConfig, IncomingLimits};
+use crate::config::{ControlConfig, IncomingLimits, check_removal};
 use crate::relay::RelayConnector;
+use crate::reload::{ReloadRequest, ReloadRequests};
 use crate::server::{Discovery, Handle, LoadReporting, Writer, start};
 use crate::transport::XdsIncoming;
 use crate::{admin, log_lines, source};
@@ -79,14 +80,15 @@ pub struct Context {
     pub listeners: Listeners,
     /// Canceling this token stops the control plane.
     pub stopping: CancellationToken,
-    /// Notifying it reloads the files at once, also if they did not change.
-    pub reload: Arc<Notify>,
+    /// Reloads the files at once, also if they did not change.
+    pub reload: ReloadRequests,
     /// One permit: explanations are computed one at a time.
     pub(crate) explaining: Arc<Semaphore>,
 }
 
 impl Context {
-    /// Creates the context of a control plane that has not been reloaded yet.
+    /// Creates the context of a control plane that has not been reloaded yet, and whose files
+    /// nobody watches.
     pub fn new(handle: Handle, bound: Bound) -> Self {
         Self {
             handle,
@@ -94,7 +96,7 @@ impl Context {
             bound,
             listeners: Listeners::default(),
             stopping: CancellationToken::new(),
-            reload: Arc::default(),
+            reload: ReloadRequests::channel().0,
             explaining: Arc::new(Semaphore::new(1)),
         }
     }
@@ -111,6 +113,7 @@ pub struct Control {
     read_only: Option<TcpListener>,
     writer: Writer,
     context: Context,
+    reloads: mpsc::Receiver<ReloadRequest>,
 }
 
 impl Control {
@@ -130,8 +133,10 @@ impl Control {
             admin: admin_address,
             read_only: read_only_address,
         };
+        let (reload, reloads) = ReloadRequests::channel();
         let context = Context {
             listeners,
+            reload,
             ..Context::new(handle, bound)
         };
         Ok(Self {
@@ -143,6 +148,7 @@ impl Control {
             read_only,
             writer,
             context,
+            reloads,
         })
     }
 
@@ -164,13 +170,17 @@ impl Control {
         let mut writer = tokio::spawn(self.writer.run());
         let mut options = ServerOptions::default();
         options.requests = self.config.limits.requests;
+        options.max_streams = self.config.limits.streams;
+        options.unfinished_bytes = self.config.limits.unfinished_bytes;
+        options.message_timeout = self.config.limits.message_timeout;
         let limits = within_files(self.config.limits.incoming, open_files_limit());
-        let edits = tokio::spawn(apply_edits(
-            self.source,
-            self.options,
-            self.config,
-            context.clone(),
-        ));
+        let edits = Edits {
+            options: self.options,
+            started: Arc::clone(&self.config),
+            in_force: self.config,
+            context: context.clone(),
+        };
+        let edits = tokio::spawn(edits.apply_all(self.source, self.reloads));
         let read_only = AdminOptions {
             pages: admin.pages.clone(),
             hosts: admin.hosts.clone(),
@@ -326,36 +336,61 @@ impl Options {
     }
 }
 
-async fn apply_edits(
-    mut source: FileSource<ControlConfig, ConfigError>,
+/// Applies edits of the files, and reloads that somebody asks for.
+struct Edits {
     options: Options,
-    initial: Arc<ControlConfig>,
+    /// Configuration at the start.
+    started: Arc<ControlConfig>,
+    in_force: Arc<ControlConfig>,
     context: Context,
-) {
-    loop {
-        let edited = tokio::select! {
-            () = context.stopping.cancelled() => return,
-            edited = source.poll() => edited,
-            () = context.reload.notified() => Some(source.load()),
-        };
-        let outcome = match edited {
-            None => continue,
-            Some(Err(error)) => Err(error.to_string()),
-            Some(Ok(config)) => {
-                let config = options.override_addresses(config);
-                let restart_needed = restart_needed(&initial, &config);
-                match set_relay_connector(&context.handle, &config) {
-                    Err(error) => Err(plimsoll_serve::error_chain(&error)),
-                    Ok(()) => {
-                        if context.handle.apply(Arc::new(config)).await.is_err() {
-                            return;
-                        }
-                        Ok(restart_needed)
-                    }
-                }
+}
+
+impl Edits {
+    async fn apply_all(
+        mut self,
+        mut source: FileSource<ControlConfig, ConfigError>,
+        mut requests: mpsc::Receiver<ReloadRequest>,
+    ) {
+        loop {
+            let (edited, request) = tokio::select! {
+                () = self.context.stopping.cancelled() => return,
+                edited = source.poll() => (edited, None),
+                Some(request) = requests.recv() => (Some(source.load()), Some(request)),
+            };
+            let Some(edited) = edited else {
+                continue;
+            };
+            let allow_removal = request.as_ref().is_some_and(|one| one.allow_removal);
+            let outcome = match edited {
+                Err(error) => Err(error.to_string()),
+                Ok(config) => self.apply(config, allow_removal).await,
+            };
+            self.context.reloads.record(outcome.clone());
+            if let Some(request) = request {
+                // Whoever asked may not wait for the outcome.
+                let _ = request.done.send(outcome.map(|_| ()));
             }
-        };
-        context.reloads.record(outcome);
+        }
+    }
+
+    /// Applies an edit and returns the edited fields that need a restart, or why it is refused.
+    async fn apply(
+        &mut self,
+        edited: ControlConfig,
+        allow_removal: bool,
+    ) -> Result<Vec<&'static str>, String> {
+        let edited = Arc::new(self.options.override_addresses(edited));
+        let handle = &self.context.handle;
+        if !allow_removal && let Err(removed) = check_removal(&self.in_force, &edited) {
+            handle.counters().removal_refused();
+            return Err(removed.to_string());
+        }
+        set_relay_connector(handle, &edited)
+            .map_err(|error| plimsoll_serve::error_chain(&error))?;
+        let applied = handle.apply(Arc::clone(&edited)).await;
+        applied.map_err(|stopped| stopped.to_string())?;
+        self.in_force = edited;
+        Ok(restart_needed(&self.started, &self.in_force))
     }
 }
 
@@ -376,6 +411,9 @@ fn restart_needed(started: &ControlConfig, edited: &ControlConfig) -> Vec<&'stat
             "limits",
             started.limits.requests != edited.limits.requests
                 || started.limits.queue_bytes != edited.limits.queue_bytes
+                || started.limits.streams != edited.limits.streams
+                || started.limits.unfinished_bytes != edited.limits.unfinished_bytes
+                || started.limits.message_timeout != edited.limits.message_timeout
                 || started.limits.incoming != edited.limits.incoming,
         ),
         ("demand.smoothing_time_constant", old.tau() != new.tau()),
@@ -445,14 +483,8 @@ mod tests {
     #[tokio::test]
     async fn a_reload_on_request_reads_the_files_again() {
         let (_directory, context, running) = start_empty().await;
-        context.reload.notify_one();
-        let reloaded = async {
-            while context.reloads.counts().succeeded == 0 {
-                tokio::task::yield_now().await;
-            }
-        };
-        let waiting = tokio::time::timeout(std::time::Duration::from_secs(30), reloaded);
-        waiting.await.expect("the files are read");
+        assert_eq!(context.reload.reload(false).await.unwrap(), Ok(()));
+        assert_eq!(context.reloads.counts().succeeded, 1);
         context.stopping.cancel();
         drop(context);
         running.await.unwrap().unwrap();
@@ -473,7 +505,13 @@ mod tests {
         let edited =
             config("{limits: {nodes: 5, fleets: 5, zones_per_fleet: 5, what_if_zones: 5}}");
         assert_eq!(restart_needed(&started, &edited), [""; 0]);
-        for limit in ["queue_bytes: 65536", "names: 5"] {
+        for limit in [
+            "queue_bytes: 65536",
+            "names: 5",
+            "streams: 5",
+            "unfinished_bytes: 4194304",
+            "message_timeout: 1s",
+        ] {
             let edited = config(&format!("{{limits: {{{limit}}}}}"));
             assert_eq!(restart_needed(&started, &edited), ["limits"]);
         }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use plimsoll_core::log_line;
+use plimsoll_serve::AcceptRetry;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
@@ -343,20 +344,22 @@ async fn accept(
     socket: TcpListener,
     mut stopped: oneshot::Receiver<()>,
 ) {
+    let name = listener.load().runtime().config.name.clone();
+    let mut retry = AcceptRetry::new(name);
     loop {
+        let next = async {
+            retry.wait().await;
+            socket.accept().await
+        };
         let accepted = tokio::select! {
-            accepted = socket.accept() => accepted,
+            accepted = next => accepted,
             _ = &mut stopped => break,
         };
         match accepted {
             Ok((stream, peer)) => {
                 acceptor.admit(stream, peer, &listener.load_full());
             }
-            Err(error) => {
-                // Most likely out of file descriptors: wait for other connections to close.
-                log_line!(log_lines::ACCEPT_FAILED, %error);
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
+            Err(error) => retry.failed(&error),
         }
     }
     // Accept the rest: closing the socket would reset connections in the accept queue.

@@ -28,6 +28,7 @@ use http::HeaderValue;
 use plimsoll_core::log_line;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::units::FieldError;
+use plimsoll_serve::ServerTlsSettings;
 use plimsoll_xds::upstream::{TrustedCa, UpstreamOptions};
 use plimsoll_xds::yaml::{ConfigError, Document};
 
@@ -38,7 +39,6 @@ use crate::log_lines;
 use crate::rate_limit::TokenBucket;
 use crate::router::RouteTable;
 use crate::source::NodeOverrides;
-use crate::tls::files as tls_files;
 
 pub use edge::{
     ClientCertDetails, EscapedSlashes, ForwardClientCert, HeadersWithUnderscores, PathOptions,
@@ -103,8 +103,8 @@ pub struct ListenerConfig {
 /// Configuration of a filter chain: what happens to the connections that use it.
 #[derive(Debug)]
 pub struct FilterChainConfig {
-    /// TLS options; plain text if `None`.
-    pub tls: Option<TlsConfig>,
+    /// TLS options; plain text if `None`. Without ALPN protocols, those that `codec_type` supports.
+    pub tls: Option<ServerTlsSettings>,
     pub http: HttpOptions,
     pub routes: RouteSource,
     pub access_log: Vec<AccessLogConfig>,
@@ -117,25 +117,6 @@ pub struct FilterChainConfig {
 pub enum RouteSource {
     Inline(Arc<RouteTable>),
     Rds(Arc<str>),
-}
-
-/// TLS options of a listener.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsConfig {
-    pub certificate: PemSource,
-    pub key: PemSource,
-    /// ALPN protocols by preference; if empty, those that `codec_type` supports.
-    pub alpn: Vec<String>,
-    pub client_ca: Option<PemSource>,
-    pub require_client_certificate: bool,
-}
-
-/// PEM data, inline or in a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PemSource {
-    /// Path of a file, which is watched for changes.
-    File(PathBuf),
-    Inline(String),
 }
 
 /// HTTP protocol options and limits of a listener.
@@ -255,7 +236,7 @@ impl ListenerConfig {
         let chains = self.chains.iter();
         chains
             .filter_map(|chain| chain.tls.as_ref())
-            .flat_map(tls_files)
+            .flat_map(ServerTlsSettings::files)
     }
 
     /// Returns the field of a chain.

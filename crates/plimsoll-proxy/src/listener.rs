@@ -20,7 +20,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use plimsoll_core::log_line;
 use plimsoll_core::stats::{Sample, add_samples};
-use plimsoll_serve::CancellationToken;
+use plimsoll_serve::{CancellationToken, ServerTls, TlsError};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
@@ -39,7 +39,7 @@ use crate::preface::{Detected, PrefixedStream};
 use crate::router::RouteTable;
 use crate::stats::{HttpStats, ListenerStats};
 use crate::stream_timeouts::{self, StreamExecutor};
-use crate::tls::{self, ServerTls, TlsError};
+use crate::tls;
 use crate::trace::{Exporters, Tracer};
 
 /// Limit of HTTP/2 streams that a client resets before they are served, and of stream errors that

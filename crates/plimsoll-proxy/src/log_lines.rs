@@ -19,9 +19,6 @@ plimsoll_core::log_lines! {
     /// A listener cannot be bound. The other listeners keep serving.
     BIND_FAILED = Error, "cannot bind a listener",
         "Free the address that another process uses, or change the listener's `address`.";
-    /// The operating system refused to accept a connection; retried after 50 ms.
-    ACCEPT_FAILED = Warn, "cannot accept a connection; retrying",
-        "Raise the limit on open files if `error` says so.";
     /// The configuration sets fields that this build accepts and ignores.
     FIELDS_IGNORED = Warn, "configuration has fields without effect",
         "Remove the listed fields, or check that nothing relies on them.";

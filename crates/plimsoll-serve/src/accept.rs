@@ -67,6 +67,10 @@ impl ConnectionStats {
         self.handshake_timeouts.fetch_add(1, Ordering::Relaxed);
     }
 
+    pub(crate) fn record_over_limit(&self) {
+        self.over_limit.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn record_handshake_failure(&self) {
         self.handshake_failures.fetch_add(1, Ordering::Relaxed);
     }
@@ -81,10 +85,47 @@ pub(crate) struct Acceptor {
     limits: ConnectionLimits,
     stats: Arc<ConnectionStats>,
     peers: Arc<Peers>,
-    /// Set after an error. A field, so that a canceled `accept` does not shorten the pause.
-    retry_at: Option<Instant>,
-    error_log: LogLimit,
+    retry: AcceptRetry,
     refusal_log: LogLimit,
+}
+
+/// Pauses and log lines after errors of `accept`, of one listener.
+#[derive(Debug)]
+pub struct AcceptRetry {
+    /// Name of the listener in log lines.
+    listener: String,
+    /// Set after an error. A field, so that a canceled `wait` does not shorten the pause.
+    retry_at: Option<Instant>,
+    log: LogLimit,
+}
+
+impl AcceptRetry {
+    /// Creates the state of a listener without errors.
+    pub fn new(listener: impl Into<String>) -> Self {
+        Self {
+            listener: listener.into(),
+            retry_at: None,
+            log: LogLimit::default(),
+        }
+    }
+
+    /// Waits for the end of the pause after the last error. Cancel safe.
+    pub async fn wait(&mut self) {
+        if let Some(retry_at) = self.retry_at {
+            tokio::time::sleep_until(retry_at).await;
+            self.retry_at = None;
+        }
+    }
+
+    /// Begins a pause, and logs the error unless another one was logged within a second.
+    pub fn failed(&mut self, error: &io::Error) {
+        let now = Instant::now();
+        self.retry_at = Some(now + ACCEPT_RETRY);
+        if let Some(suppressed) = self.log.allow(now) {
+            let listener = &self.listener;
+            log_line!(log_lines::ACCEPT_FAILED, listener, %error, suppressed);
+        }
+    }
 }
 
 /// Open connections by peer.
@@ -111,8 +152,7 @@ impl Acceptor {
             limits,
             stats,
             peers: Arc::default(),
-            retry_at: None,
-            error_log: LogLimit::default(),
+            retry: AcceptRetry::new(name),
             refusal_log: LogLimit::default(),
         }
     }
@@ -120,26 +160,17 @@ impl Acceptor {
     /// Returns the next connection within the limits. Cancel safe.
     pub(crate) async fn accept(&mut self) -> (TcpStream, SocketAddr, ConnectionPermit) {
         loop {
-            if let Some(retry_at) = self.retry_at {
-                tokio::time::sleep_until(retry_at).await;
-                self.retry_at = None;
-            }
+            self.retry.wait().await;
             match self.listener.accept().await {
                 Ok((stream, peer)) => match self.permit(peer.ip()) {
                     Ok(permit) => return (stream, peer, permit),
                     Err(reason) => self.log_refusal(peer, reason),
                 },
-                Err(error) => self.pause(&error),
+                Err(error) => {
+                    self.stats.accept_errors.fetch_add(1, Ordering::Relaxed);
+                    self.retry.failed(&error);
+                }
             }
-        }
-    }
-
-    fn pause(&mut self, error: &io::Error) {
-        self.retry_at = Some(Instant::now() + ACCEPT_RETRY);
-        self.stats.accept_errors.fetch_add(1, Ordering::Relaxed);
-        if let Some(suppressed) = self.error_log.allow(Instant::now()) {
-            let listener = self.name;
-            log_line!(log_lines::ACCEPT_FAILED, listener, %error, suppressed);
         }
     }
 
@@ -314,7 +345,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_error_pauses_the_next_attempt_even_if_it_is_canceled() {
         let mut acceptor = acceptor(1, 1).await;
-        acceptor.pause(&io::Error::other("too many open files"));
+        acceptor
+            .retry
+            .failed(&io::Error::other("too many open files"));
         let paused_at = Instant::now();
         for _ in 0..4 {
             let canceled = Duration::from_millis(10);
@@ -322,13 +355,12 @@ mod tests {
             assert!(accepted.is_err());
         }
         // The next attempt begins at the end of the pause and not later.
-        assert_eq!(acceptor.retry_at, Some(paused_at + ACCEPT_RETRY));
+        assert_eq!(acceptor.retry.retry_at, Some(paused_at + ACCEPT_RETRY));
         let address = acceptor.listener.local_addr().unwrap();
         let connecting = tokio::spawn(TcpStream::connect(address));
         let (_stream, peer, _permit) = acceptor.accept().await;
         assert!(peer.ip().is_loopback());
-        assert_eq!(acceptor.retry_at, None);
-        assert_eq!(acceptor.stats.accept_errors(), 1);
+        assert_eq!(acceptor.retry.retry_at, None);
         connecting.await.unwrap().unwrap();
     }
 

@@ -18,7 +18,7 @@ mod run;
 mod server;
 mod tls;
 
-pub use accept::{ConnectionLimits, ConnectionStats, LogLimit};
+pub use accept::{AcceptRetry, ConnectionLimits, ConnectionStats, LogLimit};
 pub use access::AdminToken;
 pub use admin::{
     AdminAccess, AdminFormat, AdminOptions, AdminPath, AdminRouter, guarded, text_error,

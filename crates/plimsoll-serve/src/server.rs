@@ -1,21 +1,25 @@
 //! HTTP/1.1 server of admin listeners, with limits of its own: slow or silent clients must not take
 //! the descriptors of the process, which also serves traffic.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::http::{Request, StatusCode};
-use axum::response::{IntoResponse as _, Response};
+use axum::response::IntoResponse as _;
+use hyper::body::{Frame, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tower_service::Service as _;
 
@@ -25,8 +29,11 @@ use crate::incoming::{AcceptedConnection, Incoming, IncomingOptions};
 use crate::run::bind_shared;
 use crate::tls::{ServerTls, WatchedTls};
 
-/// Connections of an admin listener; further ones are closed at once.
+/// Connections of an admin listener. If there are more, the oldest one without a request makes
+/// room; if all have one, the new connection is closed.
 const MAX_CONNECTIONS: usize = 128;
+/// Connections of an admin listener, including those whose TLS handshake is not complete.
+const MAX_HANDSHAKES: usize = 512;
 /// Time for the headers of a request, also of the next one on a kept connection.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time from the headers of a request to those of the response, including the request body.
@@ -113,13 +120,56 @@ pub fn local(mut address: SocketAddr) -> SocketAddr {
     address
 }
 
-/// Connections of a listener that is closed.
+/// Connections of a listener.
 struct Connections {
     tasks: JoinSet<()>,
+    /// In the order in which they were accepted.
+    open: VecDeque<OpenConnection>,
     stopping: CancellationToken,
 }
 
+struct OpenConnection {
+    task: AbortHandle,
+    /// Held by a request until its response has been sent.
+    in_use: Arc<()>,
+}
+
 impl Connections {
+    fn new() -> Self {
+        Self {
+            tasks: JoinSet::new(),
+            open: VecDeque::new(),
+            stopping: CancellationToken::new(),
+        }
+    }
+
+    /// Makes room for a connection: slow clients must not lock out probes and operators. Returns
+    /// whether there is room.
+    fn make_room(&mut self, limit: usize, stats: &ConnectionStats) -> bool {
+        self.open
+            .retain(|connection| !connection.task.is_finished());
+        if self.open.len() < limit {
+            return true;
+        }
+        stats.record_over_limit();
+        let idle = |connection: &OpenConnection| Arc::strong_count(&connection.in_use) <= 2;
+        let Some(index) = self.open.iter().position(idle) else {
+            return false;
+        };
+        if let Some(evicted) = self.open.remove(index) {
+            evicted.task.abort();
+        }
+        true
+    }
+
+    fn spawn(&mut self, accepted: AcceptedConnection, router: Router, limits: Limits) {
+        let in_use = Arc::new(());
+        let stopping = self.stopping.clone();
+        let serving = serve_connection(accepted, router, stopping, limits, Arc::clone(&in_use));
+        let task = self.tasks.spawn(serving);
+        self.open.push_back(OpenConnection { task, in_use });
+    }
+
     /// Waits for requests in flight and closes the connections.
     async fn finish(mut self) {
         self.stopping.cancel();
@@ -133,13 +183,13 @@ async fn accept_until(
     shutdown: impl Future<Output = ()> + Send + 'static,
     limits: Limits,
 ) -> Connections {
-    let stopping = CancellationToken::new();
-    let mut connections = JoinSet::new();
+    let mut connections = Connections::new();
+    let stats = Arc::clone(&listener.stats);
     let options = IncomingOptions {
         name: "admin",
         limits: ConnectionLimits {
-            connections: limits.connections,
-            per_peer: limits.connections,
+            connections: MAX_HANDSHAKES,
+            per_peer: MAX_HANDSHAKES,
         },
         handshake_timeout: limits.headers,
         tls: listener.tls,
@@ -149,17 +199,15 @@ async fn accept_until(
     loop {
         let accepted = tokio::select! {
             () = &mut shutdown => break,
-            Some(_) = connections.join_next() => continue,
+            Some(_) = connections.tasks.join_next() => continue,
             accepted = incoming.next() => accepted,
         };
-        let (router, stopping) = (router.clone(), stopping.clone());
-        connections.spawn(serve_connection(accepted, router, stopping, limits));
+        if connections.make_room(limits.connections, &stats) {
+            connections.spawn(accepted, router.clone(), limits);
+        }
     }
     incoming.close().await;
-    Connections {
-        tasks: connections,
-        stopping,
-    }
+    connections
 }
 
 async fn serve_connection(
@@ -167,6 +215,7 @@ async fn serve_connection(
     router: Router,
     stopping: CancellationToken,
     limits: Limits,
+    in_use: Arc<()>,
 ) {
     // Without this option a client that never reads would hold the connection until it leaves.
     #[cfg(target_os = "linux")]
@@ -184,13 +233,17 @@ async fn serve_connection(
     let respond = service_fn(move |mut request: Request<hyper::body::Incoming>| {
         request.extensions_mut().insert(peer.clone());
         let response = router.clone().call(request.map(Body::new));
+        let in_use = Arc::clone(&in_use);
         async move {
             let response = match tokio::time::timeout(limits.request, response).await {
                 Ok(Ok(response)) => response,
                 Ok(Err(never)) => match never {},
                 Err(_) => StatusCode::REQUEST_TIMEOUT.into_response(),
             };
-            Ok::<Response, Infallible>(response)
+            Ok::<_, Infallible>(response.map(|body| ResponseBody {
+                body,
+                _in_use: in_use,
+            }))
         }
     });
     let serving = http1::Builder::new()
@@ -206,6 +259,32 @@ async fn serve_connection(
     let _ = serving.await;
 }
 
+/// Body of a response, during which its connection is in use.
+struct ResponseBody {
+    body: Body,
+    _in_use: Arc<()>,
+}
+
+impl hyper::body::Body for ResponseBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use axum::routing::{get, post};
@@ -213,11 +292,23 @@ mod tests {
 
     use super::*;
 
+    /// A response that never ends.
+    struct Endless;
+
+    impl futures_core::Stream for Endless {
+        type Item = Result<Bytes, Infallible>;
+
+        fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+            Poll::Pending
+        }
+    }
+
     async fn start(limits: Limits) -> (SocketAddr, CancellationToken) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let router = Router::new()
             .route("/", get(async || "page"))
+            .route("/endless", get(async || Body::from_stream(Endless)))
             .route("/read", post(async |_: axum::body::Bytes| "read"));
         let stopping = CancellationToken::new();
         let stopped = stopping.clone().cancelled_owned();
@@ -280,8 +371,35 @@ mod tests {
             assert_eq!(&answer, b"HTTP/1.1 200");
             kept.push(stream);
         }
-        assert_eq!(rest(send(address, request).await).await, "");
-        kept.pop();
+        // The oldest connection without a request makes room, also if it is half a request.
+        let close = "GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+        assert!(rest(send(address, close).await).await.ends_with("page"));
+        let first = rest(kept.remove(0)).await;
+        assert!(first.ends_with("page"), "{first}");
+        let half: Vec<TcpStream> =
+            [send(address, "GET / HT").await, send(address, "").await].into();
+        assert!(rest(send(address, close).await).await.ends_with("page"));
+        drop(half);
+    }
+
+    #[tokio::test]
+    async fn connections_with_requests_are_not_closed_for_others() {
+        let limits = Limits {
+            connections: 2,
+            ..LIMITS
+        };
+        let (address, _stopping) = start(limits).await;
+        let endless = "GET /endless HTTP/1.1\r\nhost: localhost\r\n\r\n";
+        let mut streams = Vec::new();
+        for _ in 0..2 {
+            let mut stream = send(address, endless).await;
+            let mut answer = [0; 12];
+            stream.read_exact(&mut answer).await.unwrap();
+            assert_eq!(&answer, b"HTTP/1.1 200");
+            streams.push(stream);
+        }
+        assert_eq!(rest(send(address, endless).await).await, "");
+        streams.pop();
         // The server notices the closed connection soon.
         loop {
             let close = "GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";

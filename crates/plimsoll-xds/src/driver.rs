@@ -20,6 +20,7 @@ mod request_limits;
 mod server;
 mod servers;
 mod session;
+mod unfinished;
 
 pub use crate::clock::Clock;
 pub use accept::{Accept, ClientIdentity, ClientInfo, Connection};

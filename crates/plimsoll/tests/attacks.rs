@@ -5,11 +5,18 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
+    clippy::print_stdout,
     reason = "tests"
 )]
 
+#[path = "attacks/edits.rs"]
+mod edits;
+#[path = "attacks/floods.rs"]
+mod floods;
 #[path = "attacks/support.rs"]
 mod support;
+#[path = "attacks/tls.rs"]
+mod tls;
 
 use std::sync::Arc;
 
@@ -45,6 +52,12 @@ async fn survive<F: Future<Output = ()>>(attack: impl FnOnce(Arc<Control>) -> F)
     attack(Arc::clone(&control)).await;
     let watched = watch.stop().await;
     assert!(watched.answers > 0);
+    println!(
+        "at most {} MiB, slowest of {} answers of /readyz {:?}",
+        watched.largest_rss >> 20,
+        watched.answers,
+        watched.slowest
+    );
     assert!(
         watched.largest_rss < support::MAX_RSS,
         "{} MiB of memory",

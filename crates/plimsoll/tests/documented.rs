@@ -14,11 +14,13 @@ mod run;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::net::IpAddr;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Mutex;
 
-use serde_json::Value;
+use plimsoll_xds::yaml::Document;
+use serde_json::{Value, json};
 
 use deployed::{deployed, files, manifests};
 use run::commands::{Documented, commands, documented};
@@ -406,6 +408,95 @@ fn configurations_in_manifests_are_valid() {
     assert!(checked >= 2, "only {checked} configurations found");
 }
 
+/// Pod templates of all Deployments, with the file that has them.
+fn pods() -> Vec<(String, Value)> {
+    let mut found = Vec::new();
+    for (path, text) in files(&Path::new(ROOT).join("deploy/kubernetes")) {
+        let deployments = manifests(&text).into_iter();
+        for manifest in deployments.filter(|manifest| manifest["kind"] == "Deployment") {
+            found.push((path.clone(), manifest["spec"]["template"]["spec"].clone()));
+        }
+    }
+    assert!(found.len() >= 2, "only {} deployments found", found.len());
+    found
+}
+
+#[test]
+fn image_and_pods_run_as_a_numeric_user_that_is_not_root() {
+    let image = fs::read_to_string(Path::new(ROOT).join("deploy/docker/Dockerfile")).unwrap();
+    let user = image.lines().filter_map(|line| line.strip_prefix("USER "));
+    let user: Vec<Option<u32>> = user
+        .last()
+        .unwrap()
+        .split(':')
+        .map(|id| id.parse().ok())
+        .collect();
+    assert!(
+        user.len() == 2 && user.iter().all(|id| id.is_some_and(|id| id > 0)),
+        "USER of the image must be UID:GID, not root: {user:?}"
+    );
+    for (path, pod) in pods() {
+        let security = &pod["securityContext"];
+        assert_eq!(security["runAsNonRoot"], true, "{path}");
+        assert_eq!(
+            security["runAsUser"].as_u64(),
+            user[0].map(u64::from),
+            "{path}"
+        );
+    }
+}
+
+#[test]
+fn pages_that_change_state_are_on_loopback_in_manifests() {
+    let mut checked = 0;
+    for (path, text) in files(&Path::new(ROOT).join("deploy/kubernetes")) {
+        let configurations = manifests(&text);
+        let data = configurations
+            .iter()
+            .filter_map(|one| one["data"].as_object());
+        for content in data.flat_map(|data| data.values()) {
+            let file: Value = Document::parse(content.as_str().unwrap())
+                .and_then(|document| document.read())
+                .unwrap();
+            let address = match &file["admin"] {
+                Value::Null => continue,
+                Value::String(address) => address.rsplit_once(':').unwrap().0,
+                bootstrap => bootstrap["address"]["socket_address"]["address"]
+                    .as_str()
+                    .unwrap(),
+            };
+            let address: IpAddr = address.parse().unwrap();
+            assert!(address.is_loopback(), "{path}: admin on {address}");
+            checked += 1;
+        }
+    }
+    assert!(checked >= 1, "no admin address found");
+}
+
+#[test]
+fn proxies_in_manifests_have_the_names_of_their_pods() {
+    let mut proxies = 0;
+    for (path, pod) in pods() {
+        let lists = [&pod["initContainers"], &pod["containers"]];
+        let containers = lists.into_iter().filter_map(Value::as_array).flatten();
+        for container in containers.filter(|one| one["args"][0] == "proxy") {
+            proxies += 1;
+            let args = container["args"].as_array().unwrap();
+            assert!(
+                args.contains(&json!("--service-node=$(POD_NAME)")),
+                "{path}: replicas with one node id would overwrite the demand of each other"
+            );
+            let name = json!({
+                "name": "POD_NAME",
+                "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}},
+            });
+            let variables = container["env"].as_array().unwrap();
+            assert!(variables.contains(&name), "{path}: {variables:?}");
+        }
+    }
+    assert!(proxies >= 1, "no proxy found");
+}
+
 #[test]
 fn systemd_units_validate_their_configuration_and_drop_privileges() {
     let mut units = 0;
@@ -418,12 +509,17 @@ fn systemd_units_validate_their_configuration_and_drop_privileges() {
             "DynamicUser=yes",
             "NoNewPrivileges=yes",
             "ProtectSystem=strict",
+            "TasksMax=1024",
         ] {
             assert!(
                 text.lines().any(|one| one == line),
                 "{path}: {line} is missing"
             );
         }
+        assert!(
+            text.lines().any(|one| one.starts_with("MemoryMax=")),
+            "{path}: one service must not take the memory of the machine"
+        );
         let commands: Vec<_> = deployed(Path::new(ROOT))
             .into_iter()
             .filter(|(file, _)| *file == path)

@@ -52,7 +52,7 @@ fn name(event: &Result<Bytes, std::convert::Infallible>) -> String {
 #[tokio::test(start_paused = true)]
 async fn the_first_event_is_full_and_later_ones_are_patches() {
     let (_, feed) = feed(None);
-    let mut events = pin!(feed.subscribe());
+    let mut events = pin!(feed.subscribe().unwrap());
     assert_eq!(name(&events.next().await.unwrap()), "full");
     assert_eq!(name(&events.next().await.unwrap()), "patch");
     assert_eq!(name(&events.next().await.unwrap()), "patch");
@@ -64,8 +64,8 @@ async fn the_source_is_polled_once_for_all_viewers_and_not_without_viewers() {
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(source.calls.load(Ordering::Relaxed), 0);
     {
-        let mut first = pin!(feed.subscribe());
-        let mut second = pin!(feed.subscribe());
+        let mut first = pin!(feed.subscribe().unwrap());
+        let mut second = pin!(feed.subscribe().unwrap());
         for _ in 0..3 {
             first.next().await.unwrap().unwrap();
             second.next().await.unwrap().unwrap();
@@ -76,16 +76,16 @@ async fn the_source_is_polled_once_for_all_viewers_and_not_without_viewers() {
     let after = source.calls.load(Ordering::Relaxed);
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(source.calls.load(Ordering::Relaxed), after, "no viewers");
-    let mut third = pin!(feed.subscribe());
+    let mut third = pin!(feed.subscribe().unwrap());
     assert_eq!(name(&third.next().await.unwrap()), "full", "it restarts");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_viewer_skips_to_the_newest_frame() {
     let (_, feed) = feed(None);
-    let mut slow = pin!(feed.subscribe());
+    let mut slow = pin!(feed.subscribe().unwrap());
     assert_eq!(name(&slow.next().await.unwrap()), "full");
-    let mut quick = pin!(feed.subscribe());
+    let mut quick = pin!(feed.subscribe().unwrap());
     for _ in 0..5 {
         quick.next().await.unwrap().unwrap();
     }
@@ -97,7 +97,7 @@ async fn a_slow_viewer_skips_to_the_newest_frame() {
 #[tokio::test(start_paused = true)]
 async fn streams_end_when_the_source_shuts_down() {
     let (_, feed) = feed(Some(2));
-    let mut events = pin!(feed.subscribe());
+    let mut events = pin!(feed.subscribe().unwrap());
     assert!(events.next().await.is_some());
     assert!(events.next().await.is_some());
     assert!(events.next().await.is_none());
@@ -107,10 +107,10 @@ async fn streams_end_when_the_source_shuts_down() {
 async fn streams_end_when_the_host_drops_the_sender() {
     let (sender, receiver) = watch::channel(Arc::new(DashboardState::default()));
     let feed = Arc::new(Feed::new(Arc::new(receiver)));
-    let mut events = pin!(feed.subscribe());
+    let mut events = pin!(feed.subscribe().unwrap());
     assert!(events.next().await.is_some());
     drop(sender);
     assert!(events.next().await.is_none());
-    let mut late = pin!(feed.subscribe());
+    let mut late = pin!(feed.subscribe().unwrap());
     assert!(late.next().await.is_none());
 }

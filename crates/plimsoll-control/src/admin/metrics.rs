@@ -18,7 +18,7 @@ use crate::unreported::Subscriptions;
 
 /// All metrics of the control plane.
 #[rustfmt::skip]
-pub const METRICS: [Metric; 44] = [
+pub const METRICS: [Metric; 45] = [
     Metric::new("plimsoll_control_build_info", Info, &["version"],
         "Version of the control plane; always 1"),
     Metric::new("plimsoll_control_fleets", Gauge, &[],
@@ -84,6 +84,8 @@ pub const METRICS: [Metric; 44] = [
         "Value of `ramp` of a service, in percent"),
     Metric::new("plimsoll_control_config_reloads_total", Counter, &["result"],
         "Reloads of the configuration after an edit: `ok`, `failed`"),
+    Metric::new("plimsoll_control_config_removals_refused_total", Counter, &[],
+        "Edits refused because they remove more than `reload.max_removed_percent` allows"),
     Metric::new("plimsoll_control_config_in_force", Gauge, &[],
         "1 if the files on disk are active, 0 if the latest edit was rejected"),
     Metric::new("plimsoll_control_config_last_success_timestamp_seconds", Gauge, &[],
@@ -163,6 +165,7 @@ fn add_counters(values: &mut Values, handle: &Handle) {
         "nodes_capped_total",
         "duplicate_nodes_total",
         "relay_streams_refused_total",
+        "config_removals_refused_total",
     ];
     for name in unlabeled {
         values.add(name, &[], 0);

@@ -41,6 +41,11 @@ responses! {
         sub_zone: String,
     }
 
+    /// Response to requests for `/api/v1/reload`.
+    Reloaded {
+        restart_needed: Vec<&'static str>,
+    }
+
     /// Response to requests for `/api/v1/status`.
     Status {
         version: &'static str,
@@ -259,7 +264,7 @@ impl From<&CoreLocality> for Locality {
 
 /// Returns the JSON Schema of the responses by path; that of errors has no path.
 #[cfg(feature = "schema")]
-pub fn schemas() -> [(&'static str, schemars::Schema); 7] {
+pub fn schemas() -> [(&'static str, schemars::Schema); 8] {
     [
         ("", schemars::schema_for!(Error)),
         ("/api/v1", schemars::schema_for!(Index)),
@@ -268,5 +273,6 @@ pub fn schemas() -> [(&'static str, schemars::Schema); 7] {
         ("/api/v1/nodes", schemars::schema_for!(Nodes)),
         ("/api/v1/clusters", schemars::schema_for!(Clusters)),
         ("/api/v1/what-if", schemars::schema_for!(WhatIf)),
+        ("/api/v1/reload", schemars::schema_for!(Reloaded)),
     ]
 }

@@ -1,6 +1,6 @@
 //! Paths and request handlers of the admin API.
 //!
-//! All paths are read-only; `what-if` is a POST request only because its parameters may be long.
+//! Only `reload` changes something; `what-if` is a POST request because its parameters may be long.
 //! Responses are built in `report`, error responses in `failure`.
 
 use std::collections::BTreeMap;
@@ -55,6 +55,9 @@ pub fn router() -> AdminRouter<Context> {
             "Why proxies of a zone route as they do", explain_page)
         .post("/api/v1/what-if", "",
             "Traffic shares now and after a hypothetical change", what_if)
+        .action("/api/v1/reload", "allow_removal=false",
+            "Loads the files now; `allow_removal=true` also if they remove more than \
+             `reload.max_removed_percent`. 409 if they are refused", reload)
 }
 
 /// Lists the paths of the API, except the first, which is this list.
@@ -228,6 +231,23 @@ async fn explain_page(
     let question = query.question()?;
     let [explanation] = context.explain([question]).await?;
     Ok(Json(json!(explanation)))
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct ReloadQuery {
+    allow_removal: bool,
+}
+
+async fn reload(
+    Extracted(context): Extracted<Context>,
+    query: Result<Query<ReloadQuery>, QueryRejection>,
+) -> ApiResult {
+    let Query(ReloadQuery { allow_removal }) = query?;
+    let outcome = context.reload.reload(allow_removal).await?;
+    outcome.map_err(|error| ApiError::new(StatusCode::CONFLICT, error))?;
+    let restart_needed = context.reloads.counts().restart_needed;
+    Ok(Json(json!(responses::Reloaded { restart_needed })))
 }
 
 #[derive(Debug, serde::Deserialize)]

@@ -4,6 +4,7 @@
 //! all limits; each counts in `plimsoll_control_limit_exceeded_total`.
 
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use plimsoll_core::units::FieldError;
 use plimsoll_xds::driver::RequestLimits;
@@ -24,6 +25,12 @@ pub struct Limits {
     pub requests: RequestLimits,
     /// Bytes of load reports that wait for the writer; more slow down the reporting streams.
     pub queue_bytes: usize,
+    /// Open streams of ADS and LRS.
+    pub streams: usize,
+    /// Bytes of requests that have arrived in part, over all streams.
+    pub unfinished_bytes: usize,
+    /// Time from the first byte of a request to its last.
+    pub message_timeout: Duration,
     /// Zones in `hosts`, and in `demand`, of a what-if question.
     pub what_if_zones: usize,
     /// Limits of connections to ADS and LRS.
@@ -36,6 +43,9 @@ impl Default for Limits {
             fleets: FleetLimits::default(),
             requests: RequestLimits::default(),
             queue_bytes: 32 << 20,
+            streams: 100_000,
+            unfinished_bytes: 64 << 20,
+            message_timeout: Duration::from_secs(30),
             what_if_zones: 256,
             incoming: IncomingLimits::default(),
         }
@@ -74,6 +84,13 @@ pub(super) struct LimitsYaml {
     text_bytes: Option<Uint<u64>>,
     /// Bytes of load reports that wait to be processed, 65536 to 1073741824. Default 33554432.
     queue_bytes: Option<Uint<u64>>,
+    /// Open streams of ADS and LRS, at least 1. Default 100000.
+    streams: Option<Uint<u64>>,
+    /// Bytes of requests that have arrived in part, over all streams, 4194304 to 4294967296. If
+    /// there are more, the stream with the largest one ends. Default 67108864.
+    unfinished_bytes: Option<Uint<u64>>,
+    /// Time from the first byte of a request to its last, 0.1s to 3600s. Default `30s`.
+    message_timeout: Option<ProtoDuration>,
     /// Zones in `hosts`, and in `demand`, of a what-if question, 1 to 4096. Default 256.
     what_if_zones: Option<Uint<u64>>,
     /// Open connections to ADS and LRS, at least 1. Default 20000, or less if the process may open
@@ -109,6 +126,9 @@ impl LimitsYaml {
             }
             *limit = usize::try_from(written).map_err(|_| outside())?;
         }
+        if let Some(ProtoDuration(timeout)) = self.message_timeout {
+            limits.message_timeout = timeout_within("message_timeout", timeout)?;
+        }
         limits.incoming = IncomingLimits::validate(
             self.connections,
             self.connections_per_peer,
@@ -118,9 +138,11 @@ impl LimitsYaml {
     }
 
     #[rustfmt::skip]
-    fn fields<'a>(&self, limits: &'a mut Limits) -> [Field<'a>; 13] {
+    fn fields<'a>(&self, limits: &'a mut Limits) -> [Field<'a>; 15] {
         const COUNT: RangeInclusive<u64> = 1..=MAX_COUNT;
-        let Limits { fleets, requests, queue_bytes, what_if_zones, .. } = limits;
+        let Limits {
+            fleets, requests, queue_bytes, streams, unfinished_bytes, what_if_zones, ..
+        } = limits;
         [
             ("nodes", self.nodes, &mut fleets.nodes, COUNT),
             ("fleets", self.fleets, &mut fleets.fleets, COUNT),
@@ -138,16 +160,30 @@ impl LimitsYaml {
                 &mut requests.localities_per_report, COUNT),
             ("text_bytes", self.text_bytes, &mut requests.text_bytes, 64..=65_536),
             ("queue_bytes", self.queue_bytes, queue_bytes, 65_536..=1 << 30),
+            ("streams", self.streams, streams, COUNT),
+            ("unfinished_bytes", self.unfinished_bytes, unfinished_bytes, 4 << 20..=4 << 30),
             ("what_if_zones", self.what_if_zones, what_if_zones, 1..=4096),
         ]
     }
+}
+
+/// Checks a time limit of a peer.
+pub(super) fn timeout_within(
+    field: &'static str,
+    timeout: Duration,
+) -> Result<Duration, FieldError> {
+    if !(Duration::from_millis(100)..=Duration::from_secs(3600)).contains(&timeout) {
+        let reason = format!("{timeout:?} is outside 100 ms to 1 h");
+        return Err(FieldError::new(field, reason));
+    }
+    Ok(timeout)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const FIELDS: [(&str, u64, u64, u64); 13] = [
+    const FIELDS: [(&str, u64, u64, u64); 15] = [
         ("nodes", 50_000, 1, MAX_COUNT),
         ("fleets", 1000, 1, MAX_COUNT),
         ("zones_per_fleet", 64, 1, MAX_COUNT),
@@ -160,6 +196,8 @@ mod tests {
         ("localities_per_report", 16_384, 1, MAX_COUNT),
         ("text_bytes", 1024, 64, 65_536),
         ("queue_bytes", 32 << 20, 65_536, 1 << 30),
+        ("streams", 100_000, 1, MAX_COUNT),
+        ("unfinished_bytes", 64 << 20, 4 << 20, 4 << 30),
         ("what_if_zones", 256, 1, 4096),
     ];
 
@@ -169,7 +207,7 @@ mod tests {
     }
 
     /// Values of all limits, in the order of `FIELDS`.
-    fn values(limits: &Limits) -> [usize; 13] {
+    fn values(limits: &Limits) -> [usize; 15] {
         let Limits {
             fleets, requests, ..
         } = limits;
@@ -186,6 +224,8 @@ mod tests {
             requests.localities_per_report,
             requests.text_bytes,
             limits.queue_bytes,
+            limits.streams,
+            limits.unfinished_bytes,
             limits.what_if_zones,
         ]
     }
@@ -197,6 +237,26 @@ mod tests {
             defaults.map(|value| value as u64),
             FIELDS.map(|field| field.1)
         );
+    }
+
+    #[test]
+    fn the_time_of_a_message_is_limited() {
+        let parse = |time: &str| {
+            let yaml = serde_json::json!({ "message_timeout": time });
+            serde_json::from_value::<LimitsYaml>(yaml)
+                .unwrap()
+                .validate()
+        };
+        let default = LimitsYaml::default().validate().unwrap();
+        assert_eq!(default.message_timeout, Duration::from_secs(30));
+        for (time, millis) in [("0.1s", 100), ("3600s", 3_600_000)] {
+            let limits = parse(time).unwrap();
+            assert_eq!(limits.message_timeout, Duration::from_millis(millis));
+        }
+        for time in ["0.099s", "3601s"] {
+            let error = parse(time).unwrap_err();
+            assert_eq!(error.path(), "message_timeout");
+        }
     }
 
     #[test]

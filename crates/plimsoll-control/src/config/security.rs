@@ -10,6 +10,7 @@ use plimsoll_serve::{ClientTlsSettings, ConnectionLimits, PemSource, ServerTlsSe
 use plimsoll_xds::yaml::proto_json::{ProtoDuration, Uint};
 use serde::Deserialize;
 
+use super::limits::timeout_within;
 use crate::identity::{Pattern, PatternError, Rule, Subject};
 
 /// More connections than the 15,000 nodes that one process is measured with.
@@ -143,10 +144,7 @@ impl IncomingLimits {
             Ok(value as usize)
         };
         let timeout = handshake_timeout.map_or(DEFAULT_HANDSHAKE_TIMEOUT, |timeout| timeout.0);
-        if !(Duration::from_millis(100)..=Duration::from_secs(3600)).contains(&timeout) {
-            let reason = format!("{timeout:?} is outside 100 ms to 1 h");
-            return Err(FieldError::new("handshake_timeout", reason));
-        }
+        let timeout = timeout_within("handshake_timeout", timeout)?;
         let (all, each) = (DEFAULT_CONNECTIONS, DEFAULT_CONNECTIONS_PER_PEER);
         Ok(Self {
             connections: ConnectionLimits {

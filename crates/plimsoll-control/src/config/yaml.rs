@@ -18,6 +18,9 @@ use super::routes::ListenerYaml;
 use super::security::{IdentityYaml, RelayTlsYaml, TlsYaml};
 use super::service::{Delivery, Mode};
 
+/// Default of `reload.max_removed_percent`: half of a file is often a valid file.
+const DEFAULT_MAX_REMOVED_PERCENT: u32 = 50;
+
 /// A configuration file of the control plane.
 #[derive(Clone, Debug, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -50,6 +53,8 @@ pub(super) struct FileYaml {
     pub(super) fleets: FleetsYaml,
     /// Limits of what proxies can make the control plane keep or compute.
     pub(super) limits: LimitsYaml,
+    /// How edits of the files take effect.
+    pub(super) reload: ReloadYaml,
     /// Another management server whose resources are relayed. Default none.
     pub(super) relay: Option<RelayYaml>,
     /// Files and directories with more services and listeners, relative to this file. Of a
@@ -108,6 +113,29 @@ pub(super) struct FleetsYaml {
     /// Zones of proxies whose demand counts, beside those with endpoints of a service. Default
     /// none; with a relay, every zone counts unless this is set.
     pub(super) zones: Vec<FleetZoneYaml>,
+}
+
+/// How edits of the files take effect.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct ReloadYaml {
+    /// An edit that removes more than this percentage of the services, the listeners or the
+    /// endpoints is refused, 0 to 100. The value in the edited file counts. Default 50.
+    max_removed_percent: Option<Uint<u32>>,
+}
+
+impl ReloadYaml {
+    pub(super) fn max_removed_percent(&self) -> Result<u32, FieldError> {
+        let percent = self
+            .max_removed_percent
+            .map_or(DEFAULT_MAX_REMOVED_PERCENT, |percent| percent.0);
+        if percent > 100 {
+            let reason = format!("{percent} is outside 0 to 100");
+            return Err(FieldError::new("reload.max_removed_percent", reason));
+        }
+        Ok(percent)
+    }
 }
 
 /// A zone of proxies.
@@ -203,6 +231,7 @@ impl FileYaml {
             ("demand", demand),
             ("fleets", fleets),
             ("limits", self.limits != LimitsYaml::default()),
+            ("reload", self.reload.max_removed_percent.is_some()),
             ("relay", self.relay.is_some()),
             ("include", !self.include.is_empty()),
         ];

@@ -4,7 +4,7 @@
 //! URI, `.` of a DNS name). `{word}` stands for the same and remembers the characters; in another
 //! pattern of the rule, `{word}` stands for exactly these.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// Characters that the placeholders of a pattern stood for.
@@ -99,51 +99,84 @@ impl Pattern {
 
     /// Returns what the placeholders stand for if `name` matches.
     pub fn captures(&self, name: &str) -> Option<Captures> {
-        let mut captures = Captures::new();
-        self.advance(&self.parts, name, &mut captures)
-            .then_some(captures)
+        let mut matcher = self.matcher(Captures::new());
+        matcher
+            .advance(&self.parts, name)
+            .then_some(matcher.captures)
     }
 
     /// Whether `value` matches, with the named placeholders of another pattern.
     pub fn matches(&self, captures: &Captures, value: &str) -> bool {
-        self.advance(&self.parts, value, &mut captures.clone())
+        self.matcher(captures.clone()).advance(&self.parts, value)
     }
 
+    fn matcher(&self, captures: Captures) -> Matcher {
+        let mut named: Vec<&str> = self.names().collect();
+        named.retain(|name| !captures.contains_key(*name));
+        named.sort_unstable();
+        let repeats = named.windows(2).any(|pair| pair[0] == pair[1]);
+        Matcher {
+            separator: self.separator,
+            captures,
+            failed: (!repeats).then(BTreeSet::new),
+        }
+    }
+}
+
+/// One attempt to match a name, which may be as long as a node id and as repetitive as its sender
+/// likes.
+struct Matcher {
+    separator: Option<char>,
+    captures: Captures,
+    /// Parts and characters that were left where a match failed: without this memory the time would
+    /// grow exponentially with the number of placeholders. `None` if a placeholder occurs twice:
+    /// then a failure depends on what it stood for.
+    failed: Option<BTreeSet<(usize, usize)>>,
+}
+
+impl Matcher {
     /// Matches the rest of a name, shortest placeholder first.
-    fn advance(&self, parts: &[Part], rest: &str, captures: &mut Captures) -> bool {
-        let Some((first, parts)) = parts.split_first() else {
+    fn advance(&mut self, parts: &[Part], rest: &str) -> bool {
+        let Some((first, after)) = parts.split_first() else {
             return rest.is_empty();
         };
-        match first {
-            Part::Literal(text) => match rest.strip_prefix(text.as_str()) {
-                Some(rest) => self.advance(parts, rest, captures),
-                None => false,
-            },
-            Part::Named(name) if captures.contains_key(name) => {
-                match rest.strip_prefix(captures[name].as_str()) {
-                    Some(rest) => self.advance(parts, rest, captures),
-                    None => false,
-                }
+        let known = match first {
+            Part::Literal(text) => Some(text),
+            Part::Named(name) => self.captures.get(name),
+            Part::Any => None,
+        };
+        if let Some(known) = known {
+            let next = rest.strip_prefix(known.as_str());
+            return next.is_some_and(|rest| self.advance(after, rest));
+        }
+        let place = (parts.len(), rest.len());
+        if self
+            .failed
+            .as_ref()
+            .is_some_and(|failed| failed.contains(&place))
+        {
+            return false;
+        }
+        let longest = self.separator.and_then(|separator| rest.find(separator));
+        let longest = &rest[..longest.unwrap_or(rest.len())];
+        for end in longest
+            .char_indices()
+            .map(|(at, char)| at + char.len_utf8())
+        {
+            if let Part::Named(name) = first {
+                self.captures.insert(name.clone(), rest[..end].to_owned());
             }
-            Part::Any | Part::Named(_) => {
-                let longest = self.separator.and_then(|separator| rest.find(separator));
-                let longest = &rest[..longest.unwrap_or(rest.len())];
-                let mut ends = longest
-                    .char_indices()
-                    .map(|(at, char)| at + char.len_utf8());
-                ends.any(|end| {
-                    let mut tried = captures.clone();
-                    if let Part::Named(name) = first {
-                        tried.insert(name.clone(), rest[..end].to_owned());
-                    }
-                    let matched = self.advance(parts, &rest[end..], &mut tried);
-                    if matched {
-                        *captures = tried;
-                    }
-                    matched
-                })
+            if self.advance(after, &rest[end..]) {
+                return true;
             }
         }
+        if let Part::Named(name) = first {
+            self.captures.remove(name);
+        }
+        if let Some(failed) = &mut self.failed {
+            failed.insert(place);
+        }
+        false
     }
 }
 
@@ -213,6 +246,24 @@ mod tests {
         // The shortest capture that fits.
         assert_eq!(captures("{x}-b", "a-b-b"), pairs(&[("x", "a-b")]));
         assert_eq!(captures("{x}-*", "é-b-b"), pairs(&[("x", "é")]));
+    }
+
+    #[test]
+    fn a_name_cannot_make_a_match_take_long() {
+        // Tried one way after the other, these would take years.
+        let any = vec!["*"; 12].join("-") + "x";
+        let named: Vec<String> = (0..12).map(|index| format!("{{p{index}}}")).collect();
+        let name = "-".repeat(256);
+        for text in [any, named.join("-") + "x"] {
+            let pattern = Pattern::parse(&text, None).unwrap();
+            assert_eq!(pattern.captures(&name), None);
+            assert!(pattern.captures(&(name.clone() + "x")).is_some());
+            assert!(!pattern.matches(&Captures::new(), &name));
+        }
+        // A failed attempt leaves nothing behind.
+        let ambiguous = Pattern::parse("{a}-{b}/c", None).unwrap();
+        let captured = ambiguous.captures("1-2-3/c").unwrap();
+        assert_eq!((&*captured["a"], &*captured["b"]), ("1", "2-3"));
     }
 
     #[test]

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use plimsoll_core::units::FieldError;
+use plimsoll_serve::{PemSource, ServerTlsSettings};
 use serde::Deserialize;
 
 use super::bootstrap::expect_type;
-use super::{PemSource, TlsConfig};
 
 const DOWNSTREAM_TLS: &str = "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext";
 
@@ -110,14 +110,14 @@ impl DataSourceYaml {
 
 impl TransportSocketYaml {
     /// Validates the TLS settings; error paths are relative to this message.
-    pub(super) fn validate(self) -> Result<TlsConfig, FieldError> {
+    pub(super) fn validate(self) -> Result<ServerTlsSettings, FieldError> {
         let config = self.typed_config.validate();
         config.map_err(|error| error.under("typed_config"))
     }
 }
 
 impl DownstreamTlsContextYaml {
-    fn validate(self) -> Result<TlsConfig, FieldError> {
+    fn validate(self) -> Result<ServerTlsSettings, FieldError> {
         expect_type(&self.type_url, DOWNSTREAM_TLS)?;
         let common = self.common_tls_context;
         let under = |path: &'static str| {
@@ -142,7 +142,7 @@ impl DownstreamTlsContextYaml {
         }
         let certificate = pair.certificate_chain.validate();
         let key = pair.private_key.validate();
-        Ok(TlsConfig {
+        Ok(ServerTlsSettings {
             certificate: certificate.map_err(under("tls_certificates[0].certificate_chain"))?,
             key: key.map_err(under("tls_certificates[0].private_key"))?,
             alpn: common.alpn_protocols,

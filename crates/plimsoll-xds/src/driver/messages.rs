@@ -6,12 +6,16 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::time::Duration;
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use http_body::Body as _;
+use tokio::time::Instant;
 use tonic::Status;
 use tonic::body::Body;
 
+use super::request_limits::{Refused, RequestLimit};
+use super::unfinished::Unfinished;
 use crate::grpc_frame::{FrameError, HEADER, message_length};
 
 /// Limits the buffer reserved for an announced length before its bytes arrive.
@@ -21,6 +25,25 @@ const FIRST_RESERVE: usize = 64 << 10;
 pub(super) struct Messages {
     body: Body,
     buffer: Buffer,
+    unfinished: Unfinished,
+    /// Time from the first byte of a message to its last.
+    timeout: Duration,
+    /// When the message must be complete whose first bytes have arrived.
+    deadline: Option<Instant>,
+}
+
+/// Why there are no more messages.
+#[derive(Debug)]
+pub(super) enum ReadError {
+    /// The client exceeds a limit of the server.
+    Refused(Refused),
+    Failed(Status),
+}
+
+impl From<Status> for ReadError {
+    fn from(status: Status) -> Self {
+        Self::Failed(status)
+    }
 }
 
 /// Received bytes that do not yet form a message, or form several.
@@ -33,27 +56,56 @@ struct Buffer {
 }
 
 impl Messages {
-    pub(super) fn new(body: Body, max_message_size: usize) -> Self {
+    pub(super) fn new(
+        body: Body,
+        max_message_size: usize,
+        unfinished: Unfinished,
+        timeout: Duration,
+    ) -> Self {
         let buffer = Buffer {
             bytes: BytesMut::new(),
             piece: Bytes::new(),
             max_message_size,
         };
-        Self { body, buffer }
+        Self {
+            body,
+            buffer,
+            unfinished,
+            timeout,
+            deadline: None,
+        }
     }
 
     /// Returns the next message, or `None` at the end of the body. Cancel-safe.
-    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Status> {
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, ReadError> {
         loop {
             if let Some(message) = self.buffer.take()? {
+                self.unfinished.set(0);
+                self.deadline = None;
                 return Ok(Some(message));
             }
             let body = &mut self.body;
-            let Some(frame) = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await else {
+            let frame = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx));
+            let frame = if self.buffer.is_empty() {
+                frame.await
+            } else {
+                self.unfinished.set(self.buffer.len());
+                let timeout = self.timeout;
+                let deadline = *self
+                    .deadline
+                    .get_or_insert_with(|| Instant::now() + timeout);
+                tokio::select! {
+                    biased;
+                    () = self.unfinished.evicted() => return Err(self.evicted()),
+                    frame = frame => frame,
+                    () = tokio::time::sleep_until(deadline) => return Err(self.late()),
+                }
+            };
+            let Some(frame) = frame else {
                 return if self.buffer.is_empty() {
                     Ok(None)
                 } else {
-                    Err(Status::internal("stream ended inside a message"))
+                    Err(Status::internal("stream ended inside a message").into())
                 };
             };
             if let Ok(data) = frame?.into_data() {
@@ -63,7 +115,32 @@ impl Messages {
     }
 }
 
+impl Messages {
+    fn evicted(&self) -> ReadError {
+        let limit = self.unfinished.limit();
+        ReadError::Refused(Refused::Limit {
+            limit: RequestLimit::UnfinishedBytes,
+            text: format!(
+                "unfinished messages of all streams have more than {limit} bytes, and the one of \
+                 this stream is the largest"
+            ),
+        })
+    }
+
+    fn late(&self) -> ReadError {
+        let timeout = self.timeout;
+        ReadError::Refused(Refused::Limit {
+            limit: RequestLimit::MessageTimeout,
+            text: format!("message is not complete within {timeout:?}"),
+        })
+    }
+}
+
 impl Buffer {
+    fn len(&self) -> usize {
+        self.bytes.len() + self.piece.len()
+    }
+
     fn is_empty(&self) -> bool {
         self.bytes.is_empty() && self.piece.is_empty()
     }
@@ -118,14 +195,27 @@ impl Buffer {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+    use std::sync::Arc;
+    use std::task::{Context, Poll};
+
+    use http_body::Frame;
     use proptest::prelude::*;
     use tonic::Code;
 
+    use super::super::unfinished::UnfinishedMessages;
     use super::*;
     use crate::grpc_frame::frame as framed;
 
+    const TIMEOUT: Duration = Duration::from_secs(30);
+
+    fn messages(max_message_size: usize) -> Messages {
+        let unfinished = UnfinishedMessages::new(1 << 20).stream();
+        Messages::new(Body::empty(), max_message_size, unfinished, TIMEOUT)
+    }
+
     fn buffer(max_message_size: usize) -> Buffer {
-        Messages::new(Body::empty(), max_message_size).buffer
+        messages(max_message_size).buffer
     }
 
     #[test]
@@ -175,10 +265,85 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_may_end_between_messages_but_not_inside_one() {
-        let mut messages = Messages::new(Body::empty(), 1);
+        let mut messages = messages(1);
         assert!(messages.next().await.unwrap().is_none());
         messages.buffer.push(Bytes::from_static(&[0, 0]));
-        assert_eq!(messages.next().await.unwrap_err().code(), Code::Internal);
+        let error = messages.next().await.unwrap_err();
+        assert!(
+            matches!(&error, ReadError::Failed(status) if status.code() == Code::Internal),
+            "{error:?}"
+        );
+    }
+
+    /// A body that sends chunks and then nothing more.
+    struct Stalled(VecDeque<Bytes>);
+
+    impl http_body::Body for Stalled {
+        type Data = Bytes;
+        type Error = Status;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+            match self.0.pop_front() {
+                Some(chunk) => Poll::Ready(Some(Ok(Frame::data(chunk)))),
+                None => Poll::Pending,
+            }
+        }
+    }
+
+    fn stalled(chunks: &[&[u8]], all: &Arc<UnfinishedMessages>) -> Messages {
+        let chunks = chunks.iter().map(|chunk| Bytes::copy_from_slice(chunk));
+        let body = Body::new(Stalled(chunks.collect()));
+        Messages::new(body, 1 << 10, all.stream(), TIMEOUT)
+    }
+
+    fn refused(error: ReadError) -> RequestLimit {
+        match error {
+            ReadError::Refused(Refused::Limit { limit, .. }) => limit,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_message_must_be_complete_in_time_even_if_reading_is_canceled() {
+        let all = UnfinishedMessages::new(1 << 20);
+        let since = Instant::now();
+        let mut reader = stalled(&[&framed(b"whole"), &[0, 0]], &all);
+        assert_eq!(reader.next().await.unwrap().unwrap(), "whole");
+        for _ in 0..10 {
+            let canceled = tokio::time::timeout(TIMEOUT / 20, reader.next()).await;
+            assert!(canceled.is_err());
+        }
+        let error = reader.next().await.unwrap_err();
+        assert_eq!(refused(error), RequestLimit::MessageTimeout);
+        assert_eq!(since.elapsed(), TIMEOUT);
+        // Between two messages there is no limit of time.
+        let mut reader = stalled(&[&framed(b"whole")], &all);
+        assert!(reader.next().await.unwrap().is_some());
+        assert!(
+            tokio::time::timeout(10 * TIMEOUT, reader.next())
+                .await
+                .is_err()
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_largest_unfinished_message_of_all_streams_is_refused() {
+        let all = UnfinishedMessages::new(100);
+        let half = |bytes: usize| [&[0, 0, 0, 3, 0][..], &vec![7; bytes - 5]].concat();
+        let mut small = stalled(&[&half(30)], &all);
+        let mut large = stalled(&[&half(40), &[7; 20]], &all);
+        let pause = Duration::from_millis(1);
+        for reader in [&mut small, &mut large] {
+            assert!(tokio::time::timeout(pause, reader.next()).await.is_err());
+        }
+        let mut late = stalled(&[&half(20)], &all);
+        let (error, other) = tokio::join!(large.next(), tokio::time::timeout(pause, late.next()));
+        assert_eq!(refused(error.unwrap_err()), RequestLimit::UnfinishedBytes);
+        assert!(other.is_err(), "the others may go on");
+        assert!(tokio::time::timeout(pause, small.next()).await.is_err());
     }
 
     proptest! {

@@ -57,10 +57,16 @@ pub enum RequestLimit {
     ClustersPerReport,
     LocalitiesPerCluster,
     LocalitiesPerReport,
+    /// `ServerOptions::max_streams`.
+    Streams,
+    /// `ServerOptions::unfinished_bytes`.
+    UnfinishedBytes,
+    /// `ServerOptions::message_timeout`.
+    MessageTimeout,
 }
 
 impl RequestLimit {
-    /// Returns the name of the field of [`RequestLimits`].
+    /// Returns the name of the field of [`RequestLimits`] or [`ServerOptions`](super::ServerOptions).
     pub const fn name(self) -> &'static str {
         match self {
             Self::NodeStringBytes => "node_string_bytes",
@@ -70,6 +76,9 @@ impl RequestLimit {
             Self::ClustersPerReport => "clusters_per_report",
             Self::LocalitiesPerCluster => "localities_per_cluster",
             Self::LocalitiesPerReport => "localities_per_report",
+            Self::Streams => "streams",
+            Self::UnfinishedBytes => "unfinished_bytes",
+            Self::MessageTimeout => "message_timeout",
         }
     }
 }

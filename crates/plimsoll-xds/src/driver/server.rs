@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{Request, Response};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::body::Body;
@@ -20,10 +20,11 @@ mod ads;
 mod lrs;
 
 use super::accept::{Accept, ClientInfo, ServerSocket};
-use super::handler::{AdsHandler, LrsHandler};
-use super::messages::Messages;
+use super::handler::{AdsHandler, LrsHandler, Refusal};
+use super::messages::{Messages, ReadError};
 use super::request_limits::{Refused, RequestLimit, RequestLimits};
 use super::session::{Outbox, respond};
+use super::unfinished::UnfinishedMessages;
 use super::{DELTA_AGGREGATED_RESOURCES, STREAM_AGGREGATED_RESOURCES, STREAM_LOAD_STATS};
 use crate::ads::Variant;
 use crate::ads::server::Limits;
@@ -36,9 +37,12 @@ pub struct ServerOptions {
     pub max_message_size: usize,
     /// Streams per connection; default 100.
     pub max_concurrent_streams: u32,
-    /// HTTP/2 stream window; default 128 KiB, enough for two load reports of an Envoy.
+    /// Streams of all connections; default 100000. Further ones end with RESOURCE_EXHAUSTED.
+    pub max_streams: usize,
+    /// HTTP/2 stream window; default 64 KiB, enough for a load report of an Envoy.
     pub stream_window: u32,
-    /// HTTP/2 connection window; default 256 KiB.
+    /// HTTP/2 connection window; default 64 KiB. A client that does not read responses is not read
+    /// either, so that each of its connections can hold this much memory.
     pub connection_window: u32,
     /// Idle time before an HTTP/2 PING is sent; default 30 s.
     pub keepalive_interval: Duration,
@@ -46,6 +50,11 @@ pub struct ServerOptions {
     pub keepalive_timeout: Duration,
     /// Time a new stream may take to send its first message; default 30 s.
     pub first_message_timeout: Duration,
+    /// Time from the first byte of a message to its last; default 30 s.
+    pub message_timeout: Duration,
+    /// Bytes of messages that have arrived in part, over all streams; default 64 MiB. If there are
+    /// more, the stream with the largest one ends.
+    pub unfinished_bytes: usize,
     /// Time for connections to close after the shutdown signal; default 5 s.
     pub drain_timeout: Duration,
     pub ads: Limits,
@@ -57,11 +66,14 @@ impl Default for ServerOptions {
         Self {
             max_message_size: 4 << 20,
             max_concurrent_streams: 100,
-            stream_window: 128 << 10,
-            connection_window: 256 << 10,
+            max_streams: 100_000,
+            stream_window: 64 << 10,
+            connection_window: 64 << 10,
             keepalive_interval: Duration::from_secs(30),
             keepalive_timeout: Duration::from_secs(10),
             first_message_timeout: Duration::from_secs(30),
+            message_timeout: Duration::from_secs(30),
+            unfinished_bytes: 64 << 20,
             drain_timeout: Duration::from_secs(5),
             ads: Limits::default(),
             requests: RequestLimits::default(),
@@ -81,10 +93,16 @@ pub async fn serve<A: AdsHandler, L: LrsHandler>(
     let drain_timeout = options.drain_timeout;
     let transport = transport(&options);
     let (stop, stopping) = watch::channel(false);
+    let unfinished = UnfinishedMessages::new(options.unfinished_bytes);
+    let streams = Arc::new(Semaphore::new(
+        options.max_streams.min(Semaphore::MAX_PERMITS),
+    ));
     let service = XdsService(Arc::new(Shared {
         ads,
         lrs,
         options,
+        unfinished,
+        streams,
         stopping,
     }));
     let (sender, accepted) = mpsc::channel(1);
@@ -137,6 +155,9 @@ struct Shared<A, L> {
     ads: A,
     lrs: L,
     options: ServerOptions,
+    unfinished: Arc<UnfinishedMessages>,
+    /// One permit for each stream that may be opened.
+    streams: Arc<Semaphore>,
     stopping: watch::Receiver<bool>,
 }
 
@@ -146,6 +167,7 @@ struct Stream {
     outbox: Outbox,
     client: ClientInfo,
     stopping: watch::Receiver<bool>,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl<A, L> Clone for XdsService<A, L> {
@@ -166,43 +188,68 @@ impl<A: AdsHandler, L: LrsHandler> tower_service::Service<Request<Body>> for Xds
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let shared = Arc::clone(&self.0);
         let variant = match request.uri().path() {
-            STREAM_AGGREGATED_RESOURCES => Variant::Sotw,
-            DELTA_AGGREGATED_RESOURCES => Variant::Delta,
-            STREAM_LOAD_STATS => {
-                let start = |outbox| lrs::run(shared.stream(request, outbox), shared);
-                return ready(Ok(respond(start)));
-            }
+            STREAM_AGGREGATED_RESOURCES => Some(Variant::Sotw),
+            DELTA_AGGREGATED_RESOURCES => Some(Variant::Delta),
+            STREAM_LOAD_STATS => None,
             path => {
                 let status = Status::unimplemented(format!("unknown method {path}"));
                 return ready(Ok(status.into_http()));
             }
         };
-        let start = |outbox| ads::run(shared.stream(request, outbox), variant, shared);
-        ready(Ok(respond(start)))
+        let Ok(permit) = Arc::clone(&shared.streams).try_acquire_owned() else {
+            return ready(Ok(shared.refuse_stream(&request).into_http()));
+        };
+        let response = match variant {
+            Some(variant) => {
+                respond(|outbox| ads::run(shared.stream(request, outbox, permit), variant, shared))
+            }
+            None => respond(|outbox| lrs::run(shared.stream(request, outbox, permit), shared)),
+        };
+        ready(Ok(response))
     }
 }
 
-impl<A, L> Shared<A, L> {
-    fn stream(&self, request: Request<Body>, outbox: Outbox) -> Stream {
+impl<A: AdsHandler, L: LrsHandler> Shared<A, L> {
+    fn refuse_stream(&self, request: &Request<Body>) -> Status {
+        let peer = request.extensions().get::<ClientInfo>();
+        let peer = peer.and_then(|client| client.peer);
+        let text = format!("{} streams are open", self.options.max_streams);
+        let refusal = Refusal::new(RequestLimit::Streams, peer, &text);
+        self.ads.refused(&refusal);
+        Status::resource_exhausted(text)
+    }
+
+    fn stream(
+        &self,
+        request: Request<Body>,
+        outbox: Outbox,
+        permit: OwnedSemaphorePermit,
+    ) -> Stream {
         let client = request.extensions().get::<ClientInfo>().cloned();
         Stream {
             client: client.unwrap_or_default(),
-            messages: Messages::new(request.into_body(), self.options.max_message_size),
+            messages: Messages::new(
+                request.into_body(),
+                self.options.max_message_size,
+                self.unfinished.stream(),
+                self.options.message_timeout,
+            ),
             outbox,
             stopping: self.stopping.clone(),
+            _permit: permit,
         }
     }
 }
 
 impl Stream {
     /// Returns the first message within the timeout, or `None` if the client closes the stream.
-    async fn first(&mut self, timeout: Duration) -> Result<Option<bytes::Bytes>, Status> {
+    async fn first(&mut self, timeout: Duration) -> Result<Option<bytes::Bytes>, ReadError> {
         tokio::select! {
-                message = tokio::time::timeout(timeout, self.messages.next()) => {
-                        let late = |_| Status::deadline_exceeded("no message on a new stream");
+            message = tokio::time::timeout(timeout, self.messages.next()) => {
+                let late = |_| Status::deadline_exceeded("no message on a new stream");
                 message.map_err(late)?
             }
-            status = stopped(&mut self.stopping) => Err(status),
+            status = stopped(&mut self.stopping) => Err(status.into()),
         }
     }
 }

@@ -9,6 +9,7 @@ use anyhow::{Context as _, anyhow};
 
 use super::messages::{SERVICE, ZONES};
 use crate::measure::Plan;
+use crate::tls::{self, Dialer};
 
 /// Unit of CPU time in /proc (`USER_HZ`), the same on every Linux.
 const TICKS_PER_SECOND: u64 = 100;
@@ -20,6 +21,8 @@ const HOSTS_PER_ZONE: usize = 20;
 pub(crate) struct Child {
     process: std::process::Child,
     address: SocketAddr,
+    /// Connects proxies to it; `None` for plain text.
+    dialer: Option<Dialer>,
     /// Directory of its configuration.
     _directory: tempfile::TempDir,
 }
@@ -38,10 +41,15 @@ impl Child {
     pub(crate) fn start(plan: &Plan) -> anyhow::Result<Self> {
         let directory = tempfile::tempdir().context("cannot create a temporary directory")?;
         let path = directory.path().join("control.yaml");
+        let dialer = plan
+            .tls
+            .then(|| Dialer::create(directory.path()))
+            .transpose()?;
         std::fs::write(&path, configuration(plan)).context("cannot write the configuration")?;
         let mut process = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
             .args(["control", "--listen", "127.0.0.1:0", "--config"])
             .arg(&path)
+            .current_dir(directory.path())
             .env("RUST_LOG", "error")
             .stdout(Stdio::piped())
             .stdin(Stdio::null())
@@ -51,6 +59,7 @@ impl Child {
         let mut child = Self {
             process,
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            dialer,
             _directory: directory,
         };
         let mut line = String::new();
@@ -66,6 +75,10 @@ impl Child {
 
     pub(crate) const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    pub(crate) fn dialer(&self) -> Option<Dialer> {
+        self.dialer.clone()
     }
 
     pub(crate) fn usage(&self) -> anyhow::Result<Usage> {
@@ -88,8 +101,9 @@ impl Drop for Child {
 
 fn configuration(plan: &Plan) -> String {
     let mut text = format!(
-        "listen: 127.0.0.1:0\nadmin: ''\nload_reporting: {{interval: {}s}}\nservices:\n\
+        "listen: 127.0.0.1:0\nadmin: ''\n{}load_reporting: {{interval: {}s}}\nservices:\n\
          - cluster: {{name: {SERVICE}}}\n  endpoints:\n",
+        if plan.tls { tls::SETTINGS } else { "" },
         plan.interval.as_secs_f64(),
     );
     for (index, zone) in ZONES.iter().enumerate() {

@@ -4,7 +4,7 @@
 //! measures a small fleet once, so that the benchmark keeps working.
 //!
 //! `child` is the measured process, `node` a synthetic Envoy, `messages` its messages, `spread`
-//! measures how updates reach all nodes, `report` formats the results.
+//! measures how updates reach all nodes, `tls` has the certificates, `report` formats the results.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a bench prints")]
 
 mod child;
@@ -13,6 +13,7 @@ mod messages;
 mod node;
 mod report;
 mod spread;
+mod tls;
 
 use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
@@ -47,6 +48,9 @@ struct Args {
     /// Use the incremental variant of xDS (delta)
     #[arg(long)]
     delta: bool,
+    /// Use mutual TLS: each proxy is identified by its certificate
+    #[arg(long)]
+    tls: bool,
     /// Print JSON instead of the table
     #[arg(long)]
     json: bool,
@@ -77,6 +81,7 @@ fn main() -> anyhow::Result<ExitCode> {
         } else {
             Variant::Sotw
         },
+        tls: args.tls,
     };
     let bar = progress_bar();
     let report = measure::run(&plan, &|progress| show(&bar, &progress));
@@ -93,12 +98,13 @@ fn main() -> anyhow::Result<ExitCode> {
 /// Runs a small fleet with each variant: all proxies stay connected, report and receive the update.
 /// Times are not asserted.
 fn smoke_test() -> anyhow::Result<ExitCode> {
-    for variant in [Variant::Sotw, Variant::Delta] {
+    for (variant, tls) in [(Variant::Sotw, false), (Variant::Delta, true)] {
         let plan = Plan {
             nodes: 30,
             interval: Duration::from_millis(500),
             duration: Duration::from_secs(1),
             variant,
+            tls,
         };
         let report = measure::run(&plan, &|_| ())?;
         let page = report.table();

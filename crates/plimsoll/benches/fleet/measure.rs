@@ -31,6 +31,8 @@ pub(crate) struct Plan {
     /// Time to measure at constant demand.
     pub(crate) duration: Duration,
     pub(crate) variant: Variant,
+    /// Mutual TLS instead of plain text.
+    pub(crate) tls: bool,
 }
 
 /// Progress of the measurement.
@@ -130,7 +132,8 @@ async fn connect(
     let address = child.address();
     for index in 0..shared.plan.nodes {
         let shared = Arc::clone(shared);
-        let node = Node::new(index, Arc::clone(&shared), Arc::clone(&opening));
+        let (opening, dialer) = (Arc::clone(&opening), child.dialer());
+        let node = Node::new(index, Arc::clone(&shared), opening, dialer);
         tokio::spawn(async move {
             // Failures are counted and shown in the report.
             if let Err(error) = node.run(address).await {

@@ -25,6 +25,7 @@ use tokio::sync::Semaphore;
 
 use super::messages::{FLEET_CLUSTER, SERVICE, ZONES, framed, node, report, stats, zone};
 use crate::measure::Shared;
+use crate::tls::{Dialer, Socket};
 
 /// Number of streams with a response before a proxy counts as ready.
 const STREAMS: u8 = 2;
@@ -37,16 +38,23 @@ pub(crate) struct Node {
     shared: Arc<Shared>,
     answered: AtomicU8,
     opening: Arc<Semaphore>,
+    dialer: Option<Dialer>,
 }
 
 impl Node {
     /// Creates the proxy with this index; it holds a permit of `opening` until it is ready.
-    pub(crate) fn new(index: usize, shared: Arc<Shared>, opening: Arc<Semaphore>) -> Self {
+    pub(crate) fn new(
+        index: usize,
+        shared: Arc<Shared>,
+        opening: Arc<Semaphore>,
+        dialer: Option<Dialer>,
+    ) -> Self {
         Self {
             index,
             shared,
             answered: AtomicU8::new(0),
             opening,
+            dialer,
         }
     }
 
@@ -55,6 +63,10 @@ impl Node {
         self.opening.acquire().await?.forget();
         let socket = TcpStream::connect(address).await?;
         socket.set_nodelay(true)?;
+        let socket: Box<dyn Socket> = match &self.dialer {
+            Some(dialer) => dialer.handshake(socket).await?,
+            None => Box::new(socket),
+        };
         let (requests, connection) = h2::client::handshake(socket).await?;
         tokio::select! {
             ended = connection => ended.context("connection"),

@@ -4,14 +4,13 @@
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use anyhow::Context as _;
 use plimsoll_admin::Dashboard;
+use plimsoll_control::reload::ReloadRequests;
 use plimsoll_control::run::{Context, Control, Options};
 use plimsoll_serve::AdminOptions;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::Notify;
 
 use super::{Exit, ignore_broken_pipe, stop_on_signal};
 use crate::dashboard::ControlSource;
@@ -96,7 +95,7 @@ pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
         let control = Control::start(options).await?;
         let context = control.context().clone();
         stop_on_signal(context.stopping.clone())?;
-        reload_on_hangup(Arc::clone(&context.reload))?;
+        reload_on_hangup(context.reload.clone())?;
         ignore_broken_pipe(announce(&context, out))?;
         let admin = AdminOptions {
             pages: Some(Dashboard::new(ControlSource::new(context)).router()),
@@ -114,11 +113,12 @@ pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
 }
 
 /// Reloads the files on SIGHUP.
-fn reload_on_hangup(reload: Arc<Notify>) -> anyhow::Result<()> {
+fn reload_on_hangup(reload: ReloadRequests) -> anyhow::Result<()> {
     let mut hangup = signal(SignalKind::hangup()).context("cannot handle signals")?;
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
-            reload.notify_one();
+            // The outcome is logged.
+            let _ = reload.reload(false).await;
         }
     });
     Ok(())

@@ -1,18 +1,23 @@
 //! The control plane under attack, an honest fleet, and a raw gRPC client that sends any bytes.
 
+use std::fs::{self, File};
+use std::future::poll_fn;
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::task::Poll;
+use std::time::{Duration, Instant};
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use h2::client::SendRequest;
 use h2::{RecvStream, SendStream};
 use plimsoll_xds::driver::STREAM_LOAD_STATS;
+use plimsoll_xds::wire;
 use serde_json::Value;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
@@ -29,7 +34,7 @@ listen: 127.0.0.1:0
 admin: 127.0.0.1:0
 load_reporting: {interval: 0.2s}
 demand: {smoothing_time_constant: 0.1s}
-limits: {fleets: 20}
+limits: {fleets: 20, streams: 2000, unfinished_bytes: 8388608, handshake_timeout: 5s}
 services:
 - cluster: {name: orders}
   endpoints:
@@ -73,41 +78,71 @@ pub(crate) fn node(id: &str, fleet: &str, place: &str) -> Vec<u8> {
     [text(1, id), text(2, fleet), field(4, &zone(place))].concat()
 }
 
+/// The attacked program. `PLIMSOLL_ATTACKED` names another one, such as a release build.
+fn binary() -> PathBuf {
+    let other = std::env::var_os("PLIMSOLL_ATTACKED");
+    other.map_or_else(|| env!("CARGO_BIN_EXE_plimsoll").into(), PathBuf::from)
+}
+
 /// A running `plimsoll control`.
 pub(crate) struct Control {
     child: Child,
     pub(crate) xds: SocketAddr,
-    admin: SocketAddr,
-    _directory: tempfile::TempDir,
+    pub(crate) admin: SocketAddr,
+    directory: tempfile::TempDir,
 }
 
 impl Control {
     pub(crate) fn start() -> Self {
+        Self::start_with(CONFIG, |_| ())
+    }
+
+    /// Starts it with a configuration, and with files that `prepare` adds to its directory.
+    pub(crate) fn start_with(config: &str, prepare: impl FnOnce(&Path)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("control.yaml");
-        std::fs::write(&file, CONFIG).unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
+        fs::write(&file, config).unwrap();
+        prepare(directory.path());
+        let log = File::create(directory.path().join("log")).unwrap();
+        let mut child = Command::new(binary())
             .arg("control")
             .arg("-c")
             .arg(&file)
+            .env("NO_COLOR", "1")
+            .current_dir(directory.path())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(log)
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut address = |prefix: &str| {
             let line = lines.next().unwrap().unwrap();
             let address = line.strip_prefix(prefix).expect("an address");
+            let address = address.rsplit('/').next().unwrap();
             address.parse().unwrap()
         };
         let xds = address("ADS and LRS on ");
-        let admin = address("admin API on http://");
+        let admin = address("admin API on ");
         Self {
             child,
             xds,
             admin,
-            _directory: directory,
+            directory,
         }
+    }
+
+    /// Replaces its configuration file.
+    pub(crate) fn write_config(&self, config: &str) {
+        fs::write(self.directory.path().join("control.yaml"), config).unwrap();
+    }
+
+    /// Waits until the log has a line with this text.
+    pub(crate) async fn wait_for_log(&self, text: &str) {
+        let path = self.directory.path().join("log");
+        until(text, async || {
+            fs::read_to_string(&path).unwrap().contains(text)
+        })
+        .await;
     }
 
     /// Memory of the process in bytes.
@@ -169,7 +204,9 @@ impl Control {
         let task = tokio::spawn(async move {
             let mut watched = Watched::default();
             while !stopped.load(Ordering::Relaxed) {
+                let asked = Instant::now();
                 control.get("/readyz").await;
+                watched.slowest = watched.slowest.max(asked.elapsed());
                 watched.largest_rss = watched.largest_rss.max(control.rss());
                 watched.answers += 1;
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -195,7 +232,7 @@ pub(crate) fn fraction(fleets: &Value, zone: &str) -> i64 {
     entry.map_or(-1, |entry| entry["fraction_bp"].as_i64().unwrap())
 }
 
-async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let waiting = async {
         while !holds().await {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -214,6 +251,8 @@ pub(crate) struct Watch {
 #[derive(Default)]
 pub(crate) struct Watched {
     pub(crate) answers: u64,
+    /// Slowest answer of `/readyz`, which is printed but not asserted.
+    pub(crate) slowest: Duration,
     pub(crate) largest_rss: u64,
 }
 
@@ -250,13 +289,15 @@ async fn report_forever(address: SocketAddr, id: String, place: &'static str, ra
     let mut stream = peer.open(STREAM_LOAD_STATS).await;
     let hello = field(1, &node(&id, "edge", place));
     stream.send(&hello).await;
-    stream.response().await;
+    let settings = stream.message().await;
+    let settings = wire::decode_load_stats_response(&settings).unwrap();
+    let mut ticks = tokio::time::interval(settings.load_reporting_interval);
     let entry = field(2, &[field(1, &zone(place)), number(8, rate)].concat());
     let interval = field(4, &number(1, 1));
     let stats = field(2, &[text(1, "orders"), entry, interval].concat());
     loop {
+        ticks.tick().await;
         stream.send(&[hello.clone(), stats.clone()].concat()).await;
-        tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
 
@@ -274,8 +315,13 @@ impl Drop for Peer {
 
 impl Peer {
     pub(crate) async fn connect(address: SocketAddr) -> Self {
+        Self::connect_with(address, &h2::client::Builder::new()).await
+    }
+
+    /// Connects with settings of HTTP/2.
+    pub(crate) async fn connect_with(address: SocketAddr, settings: &h2::client::Builder) -> Self {
         let socket = TcpStream::connect(address).await.unwrap();
-        let (requests, connection) = h2::client::handshake(socket).await.unwrap();
+        let (requests, connection) = settings.handshake(socket).await.unwrap();
         let connection = tokio::spawn(async move {
             // Ends with the test.
             let _ = connection.await;
@@ -294,9 +340,11 @@ impl Peer {
             .unwrap();
         let mut sender = self.requests.clone().ready().await.unwrap();
         let (response, requests) = sender.send_request(request, false).unwrap();
+        let (head, responses) = response.await.unwrap().into_parts();
         Stream {
             requests,
-            responses: response.await.unwrap().into_body(),
+            responses,
+            headers: head.headers,
         }
     }
 }
@@ -305,15 +353,22 @@ impl Peer {
 pub(crate) struct Stream {
     requests: SendStream<Bytes>,
     responses: RecvStream,
+    /// They have the status of a stream that ends at once.
+    headers: http::HeaderMap,
 }
 
 impl Stream {
     /// Sends a message; the peer may have ended the stream already.
     pub(crate) async fn send(&mut self, message: &[u8]) {
-        let mut framed = BytesMut::with_capacity(message.len() + 5);
+        self.send_part(message, message.len()).await;
+    }
+
+    /// Sends the first bytes of a message of this length.
+    pub(crate) async fn send_part(&mut self, part: &[u8], length: usize) {
+        let mut framed = BytesMut::with_capacity(part.len() + 5);
         framed.put_u8(0);
-        framed.put_u32(u32::try_from(message.len()).unwrap());
-        framed.extend_from_slice(message);
+        framed.put_u32(u32::try_from(length).unwrap());
+        framed.extend_from_slice(part);
         let mut rest = framed.freeze();
         while !rest.is_empty() {
             self.requests.reserve_capacity(rest.len());
@@ -334,18 +389,62 @@ impl Stream {
         assert_eq!(end, None, "the stream has ended");
     }
 
+    /// Waits for a short message, which arrives in one piece.
+    pub(crate) async fn message(&mut self) -> Bytes {
+        let mut data = self.data().await.expect("a message");
+        let _header = data.split_to(5);
+        data
+    }
+
     /// Waits for a message, or returns the status with which the stream ends.
     pub(crate) async fn response_or_end(&mut self) -> Option<String> {
+        self.data().await.err()
+    }
+
+    async fn data(&mut self) -> Result<Bytes, String> {
         match tokio::time::timeout(TIMEOUT, self.responses.data()).await {
             Ok(Some(Ok(data))) => {
                 let released = self.responses.flow_control().release_capacity(data.len());
                 released.unwrap();
-                None
+                Ok(data)
             }
-            Ok(Some(Err(error))) => Some(format!("reset: {error}")),
-            Ok(None) => Some(self.status().await),
+            Ok(Some(Err(error))) => Err(format!("reset: {error}")),
+            Ok(None) => Err(self.status().await),
             Err(_) => panic!("no response"),
         }
+    }
+
+    /// Returns what has arrived, as [`Self::response_or_end`] does; `None` if nothing has.
+    pub(crate) async fn response_if_any(&mut self) -> Option<Option<String>> {
+        let arrived = poll_fn(|cx| {
+            let data = self.responses.poll_data(cx);
+            Poll::Ready(data.is_ready().then_some(data))
+        });
+        match arrived.await? {
+            Poll::Ready(Some(Ok(_))) => Some(None),
+            Poll::Ready(Some(Err(error))) => Some(Some(format!("reset: {error}"))),
+            Poll::Ready(None) => Some(Some(self.status().await)),
+            Poll::Pending => None,
+        }
+    }
+
+    /// Takes all responses that have arrived.
+    pub(crate) async fn drain(&mut self) {
+        loop {
+            let arrived = poll_fn(|cx| Poll::Ready(self.responses.poll_data(cx)));
+            let Poll::Ready(Some(Ok(data))) = arrived.await else {
+                return;
+            };
+            let released = self.responses.flow_control().release_capacity(data.len());
+            released.unwrap();
+        }
+    }
+
+    /// Sends as much of a message as the peer takes at once.
+    pub(crate) async fn send_what_fits(&mut self, message: &[u8]) {
+        let sending = self.send(message);
+        // It takes no more if it does not take the rest soon: nothing depends on how much it is.
+        let _ = tokio::time::timeout(Duration::from_millis(20), sending).await;
     }
 
     /// Returns the status, as `code: message`, with which the stream ends.
@@ -358,7 +457,8 @@ impl Stream {
     }
 
     async fn status(&mut self) -> String {
-        let trailers = self.responses.trailers().await.unwrap().unwrap();
+        let trailers = self.responses.trailers().await.unwrap();
+        let trailers = trailers.unwrap_or_else(|| self.headers.clone());
         let value = |name| {
             trailers
                 .get(name)
@@ -371,8 +471,19 @@ impl Stream {
 
 /// Sends one HTTP/1.1 request; returns the status and the body.
 async fn request(address: SocketAddr, method: &str, path: &str, body: String) -> (u16, String) {
+    let socket = TcpStream::connect(address).await.unwrap();
+    exchange(socket, address, method, path, body).await
+}
+
+/// Like [`request`], on a connection.
+pub(crate) async fn exchange(
+    mut socket: impl AsyncRead + AsyncWrite + Unpin,
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    body: String,
+) -> (u16, String) {
     let exchange = async {
-        let mut socket = TcpStream::connect(address).await.unwrap();
         let length = body.len();
         let head = format!(
             "{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\
@@ -380,9 +491,10 @@ async fn request(address: SocketAddr, method: &str, path: &str, body: String) ->
         );
         socket.write_all(head.as_bytes()).await.unwrap();
         socket.write_all(body.as_bytes()).await.unwrap();
-        let mut response = String::new();
-        socket.read_to_string(&mut response).await.unwrap();
-        response
+        let mut response = Vec::new();
+        // A server that closes without close_notify has sent everything: the length says so.
+        let _ = socket.read_to_end(&mut response).await;
+        String::from_utf8(response).unwrap()
     };
     let response = tokio::time::timeout(TIMEOUT, exchange)
         .await

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tonic::{Code, Status};
 
-use super::{Refused, Shared, Stream, malformed, refused, stopped};
+use super::{ReadError, Refused, Shared, Stream, malformed, refused, stopped};
 use crate::ads::message::NodeMessage;
 use crate::ads::server::{ProtocolError, ServerStream};
 use crate::ads::{Request, Response, Variant};
@@ -24,7 +24,9 @@ pub(super) async fn run<A: AdsHandler, L>(
     shared: Arc<Shared<A, L>>,
 ) -> Result<(), Status> {
     let timeout = shared.options.first_message_timeout;
-    let Some(bytes) = stream.first(timeout).await? else {
+    let peer = stream.client.peer;
+    let first = stream.first(timeout).await;
+    let Some(bytes) = first.map_err(|error| unread(error, &shared, peer))? else {
         return Ok(());
     };
     let clock = Clock::system();
@@ -49,7 +51,8 @@ pub(super) async fn run<A: AdsHandler, L>(
         }
         tokio::select! {
             message = stream.messages.next() => {
-                let Some(bytes) = message? else {
+                let message = message.map_err(|error| unread(error, &shared, peer))?;
+                let Some(bytes) = message else {
                     return Ok(());
                 };
                 let mut request = decode(variant, bytes, &shared, stream.client.peer)?;
@@ -111,6 +114,22 @@ fn node_of(request: &mut Request) -> &mut Option<NodeMessage> {
     }
 }
 
+/// Status of a stream that ends because of an error; the handler learns which limit it exceeded.
+fn unread<A: AdsHandler, L>(
+    error: ReadError,
+    shared: &Shared<A, L>,
+    peer: Option<SocketAddr>,
+) -> Status {
+    let error = match error {
+        ReadError::Failed(status) => return status,
+        ReadError::Refused(error) => error,
+    };
+    if let Refused::Limit { limit, text } = &error {
+        shared.ads.refused(&Refusal::new(*limit, peer, text));
+    }
+    refused(&error)
+}
+
 /// Decodes a request within its limits. Features that nobody asks for are dropped from its node.
 fn decode<A: AdsHandler, L>(
     variant: Variant,
@@ -119,13 +138,9 @@ fn decode<A: AdsHandler, L>(
     peer: Option<SocketAddr>,
 ) -> Result<Request, Status> {
     let limits = &shared.options.requests;
-    limits.check_discovery(variant, &bytes).map_err(|error| {
-        let status = refused(&error);
-        if let Refused::Limit { limit, text } = &error {
-            shared.ads.refused(&Refusal::new(*limit, peer, text));
-        }
-        status
-    })?;
+    limits
+        .check_discovery(variant, &bytes)
+        .map_err(|error| unread(ReadError::Refused(error), shared, peer))?;
     let request = match variant {
         Variant::Sotw => wire::decode_discovery_request(bytes).map(Request::Sotw),
         Variant::Delta => wire::decode_delta_discovery_request(bytes).map(Request::Delta),

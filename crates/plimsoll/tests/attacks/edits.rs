@@ -1,0 +1,54 @@
+//! Edits of the configuration that would take services away: a file that is cut off, and an operator
+//! who means it.
+
+use super::support::{Control, until};
+
+/// A configuration with the first of four services.
+fn services(count: usize) -> String {
+    let mut text = "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\nservices:\n".to_owned();
+    for index in 0..count {
+        text += &format!(
+            "- cluster: {{name: service-{index}}}\n  endpoints:\n  \
+             - {{locality: {{zone: zone-a}}, lb_endpoints: ['10.0.0.{index}:80']}}\n"
+        );
+    }
+    text
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_was_cut_off_takes_no_services_away() {
+    let control = Control::start_with(&services(4), |_| ());
+    assert_eq!(control.metric("clusters{mode=\"ENFORCE\"}").await, 4.0);
+    control.write_config(&services(1));
+    control
+        .wait_for_metric("config_removals_refused_total")
+        .await;
+    control
+        .wait_for_log("removes 3 of 4 services (service-1, service-2, service-3)")
+        .await;
+    assert_eq!(control.metric("clusters{mode=\"ENFORCE\"}").await, 4.0);
+    assert_eq!(control.metric("config_in_force").await, 0.0);
+    let status = control.get("/api/v1/status").await;
+    assert!(status.contains("removes 3 of 4 services"), "{status}");
+    // Asking again changes nothing, unless the operator means it.
+    let (status, body) = control.post("/api/v1/reload", String::new()).await;
+    assert_eq!(status, 409, "{body}");
+    assert!(body.contains("removes 3 of 4 services"), "{body}");
+    let path = "/api/v1/reload?allow_removal=true";
+    let (status, body) = control.post(path, String::new()).await;
+    assert_eq!((status, &*body), (200, "{\"restart_needed\":[]}"));
+    assert_eq!(control.metric("clusters{mode=\"ENFORCE\"}").await, 1.0);
+    assert_eq!(control.metric("config_in_force").await, 1.0);
+    // The guard compares with what is in force now; the setting in an edit allows that edit.
+    control.write_config(&services(3));
+    until("three services", async || {
+        control.metric("clusters{mode=\"ENFORCE\"}").await == 3.0
+    })
+    .await;
+    control.write_config(&(services(1) + "reload: {max_removed_percent: 100}\n"));
+    until("one service", async || {
+        control.metric("clusters{mode=\"ENFORCE\"}").await == 1.0
+    })
+    .await;
+    assert_eq!(control.metric("config_removals_refused_total").await, 2.0);
+}

@@ -1,0 +1,226 @@
+//! Listeners and the relay with TLS, over sockets: who has the right certificate is served, anybody
+//! else is not.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use plimsoll_serve::{ClientTlsSettings, PemSource, client_tls};
+use plimsoll_xds::driver::STREAM_AGGREGATED_RESOURCES;
+use plimsoll_xds::wire::decode_discovery_response;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use super::support::{Control, Peer, exchange, field, node, text, until};
+
+const CLUSTERS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+
+struct Authority {
+    pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        Self {
+            pem,
+            issuer: Issuer::new(params, key),
+        }
+    }
+
+    /// Issues a certificate for `localhost` with a URI; returns it and its key.
+    fn issue(&self, uri: &str) -> (String, String) {
+        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        let uri = SanType::URI(uri.try_into().unwrap());
+        params.subject_alt_names.push(uri);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        (certificate.pem(), key.serialize_pem())
+    }
+
+    /// Writes `NAME.pem`, `NAME.key` and `ca.pem`.
+    fn write(&self, directory: &Path, name: &str, uri: &str) {
+        let (certificate, key) = self.issue(uri);
+        fs::write(directory.join(format!("{name}.pem")), certificate).unwrap();
+        fs::write(directory.join(format!("{name}.key")), key).unwrap();
+        fs::write(directory.join("ca.pem"), &self.pem).unwrap();
+    }
+
+    /// Connects to a listener, and trusts this authority.
+    async fn connect(
+        &self,
+        address: SocketAddr,
+        certificate: Option<(String, String)>,
+    ) -> std::io::Result<TlsStream<TcpStream>> {
+        let inline = |(chain, key)| (PemSource::Inline(chain), PemSource::Inline(key));
+        let config = client_tls(&ClientTlsSettings {
+            ca: PemSource::Inline(self.pem.clone()),
+            certificate: certificate.map(inline),
+            alpn: vec!["http/1.1".to_owned()],
+        });
+        let connector = TlsConnector::from(Arc::clone(&config.unwrap()));
+        let socket = TcpStream::connect(address).await?;
+        let name = ServerName::try_from("localhost").unwrap();
+        connector.connect(name, socket).await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_admin_api_is_served_with_tls_and_with_new_certificates() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let config = "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\n\
+        admin_tls: {certificate: admin.pem, private_key: admin.key, client_ca: ca.pem}\n";
+    let mut directory = std::path::PathBuf::new();
+    let control = Control::start_with(config, |path| {
+        authority.write(path, "admin", "spiffe://td/control");
+        path.clone_into(&mut directory);
+    });
+    let ready =
+        async |socket| exchange(socket, control.admin, "GET", "/readyz", String::new()).await;
+    for certificate in [None, Some(authority.issue("spiffe://td/operator"))] {
+        let socket = authority.connect(control.admin, certificate).await.unwrap();
+        assert_eq!(ready(socket).await, (200, "ready\n".to_owned()));
+    }
+    // A client trusts one authority only, and the server likewise.
+    assert!(other.connect(control.admin, None).await.is_err());
+    let stranger = other.issue("spiffe://td/operator");
+    if let Ok(socket) = authority.connect(control.admin, Some(stranger)).await {
+        // With TLS 1.3 the client learns with its first read that it was refused.
+        assert!(response(socket, control.admin).await.is_empty());
+    }
+    let plain = TcpStream::connect(control.admin).await.unwrap();
+    assert!(!response(plain, control.admin).await.contains("200 OK"));
+    control.wait_for_log("TLS handshake failed").await;
+
+    // Certificates of another authority take effect without a restart.
+    other.write(&directory, "admin", "spiffe://td/control");
+    until("the new certificate", async || {
+        other.connect(control.admin, None).await.is_ok()
+    })
+    .await;
+    let socket = other.connect(control.admin, None).await.unwrap();
+    assert_eq!(ready(socket).await.0, 200);
+}
+
+/// Sends a request; returns what was received until the connection ended.
+async fn response(
+    mut socket: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+    address: SocketAddr,
+) -> String {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let request = format!("GET /readyz HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    let mut received = Vec::new();
+    if socket.write_all(request.as_bytes()).await.is_ok() {
+        // Refused connections end with an error.
+        let _ = socket.read_to_end(&mut received).await;
+    }
+    String::from_utf8_lossy(&received).into_owned()
+}
+
+/// A control plane with mutual TLS that lets the relay's certificate be any node.
+fn upstream(authority: &Authority) -> Control {
+    let config = "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\n\
+        tls: {certificate: server.pem, private_key: server.key, client_ca: ca.pem}\n\
+        identities: [{name: relay, uri: 'spiffe://td/relay'}]\n\
+        services: [{cluster: {name: orders}}]\n";
+    Control::start_with(config, |path| {
+        authority.write(path, "server", "spiffe://td/control");
+    })
+}
+
+/// A relay of `upstream` with a certificate of `authority`.
+fn relay(upstream: &Control, authority: &Authority, trusted: &Authority, uri: &str) -> Control {
+    let port = upstream.xds.port();
+    let config = format!(
+        "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\n\
+         relay: {{address: 'localhost:{port}', max_connections: 2, \
+           tls: {{ca: trusted.pem, certificate: relay.pem, private_key: relay.key}}}}\n"
+    );
+    Control::start_with(&config, |path| {
+        authority.write(path, "relay", uri);
+        fs::write(path.join("trusted.pem"), &trusted.pem).unwrap();
+    })
+}
+
+async fn clusters(peer: &mut Peer, id: &str) -> (super::support::Stream, Option<String>) {
+    let mut stream = peer.open(STREAM_AGGREGATED_RESOURCES).await;
+    let request = [field(2, &node(id, "edge", "zone-a")), text(4, CLUSTERS)].concat();
+    stream.send(&request).await;
+    let end = stream.response_or_end().await;
+    (stream, end)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_relay_reaches_its_server_with_mutual_tls_and_opens_few_streams() {
+    let authority = Authority::new();
+    let upstream = upstream(&authority);
+    let relay = relay(&upstream, &authority, &authority, "spiffe://td/relay");
+    let mut peer = Peer::connect(relay.xds).await;
+    let mut first = peer.open(STREAM_AGGREGATED_RESOURCES).await;
+    let request = [field(2, &node("1", "edge", "zone-a")), text(4, CLUSTERS)].concat();
+    first.send(&request).await;
+    let response = decode_discovery_response(first.message().await).unwrap();
+    assert_eq!(response.resources.len(), 1, "{response:?}");
+    let (second, end) = clusters(&mut peer, "2").await;
+    assert_eq!(end, None);
+    let (_third, end) = clusters(&mut peer, "3").await;
+    let end = end.expect("relay.max_connections is reached");
+    assert!(end.starts_with("8: "), "{end}");
+    assert_eq!(relay.metric("relay_streams_refused_total").await, 1.0);
+    relay
+        .wait_for_log("relayed stream refused: too many connections to the server")
+        .await;
+    // A stream that ends makes room.
+    drop(second);
+    until("room", async || {
+        let (_, end) = clusters(&mut peer, "4").await;
+        end.is_none()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_relay_and_its_server_refuse_each_other_without_the_right_certificates() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let upstream = upstream(&authority);
+    let connected = async |relay: &Control| {
+        let page = relay.get("/readyz").await;
+        assert!(page.contains("relay: 0 of "), "{page}");
+    };
+    // A certificate of another authority: refused by the server.
+    let stranger = relay(&upstream, &other, &authority, "spiffe://td/relay");
+    let mut peer = Peer::connect(stranger.xds).await;
+    let mut stream = peer.open(STREAM_AGGREGATED_RESOURCES).await;
+    let request = [field(2, &node("1", "edge", "zone-a")), text(4, CLUSTERS)].concat();
+    stream.send(&request).await;
+    upstream.wait_for_log("TLS handshake failed").await;
+    connected(&stranger).await;
+    // A server of another authority: refused by the relay.
+    let careful = relay(&upstream, &authority, &other, "spiffe://td/relay");
+    let mut peer = Peer::connect(careful.xds).await;
+    let mut stream = peer.open(STREAM_AGGREGATED_RESOURCES).await;
+    stream.send(&request).await;
+    until("a failure", async || {
+        let status = careful.get("/api/v1/status").await;
+        status.contains("UnknownIssuer")
+    })
+    .await;
+    connected(&careful).await;
+    // Another identity: refused by a rule.
+    let wrong = relay(&upstream, &authority, &authority, "spiffe://td/proxy");
+    let mut peer = Peer::connect(wrong.xds).await;
+    let mut stream = peer.open(STREAM_AGGREGATED_RESOURCES).await;
+    stream.send(&request).await;
+    upstream
+        .wait_for_log("node refused by the rules of identities")
+        .await;
+    connected(&wrong).await;
+}

@@ -45,7 +45,7 @@ mod load_aware;
 mod state;
 mod subsets;
 
-use state::PickerState;
+use state::{HostPick, PickerState};
 use subsets::SubsetPick;
 
 /// Number of full decisions repeated while the host is to be avoided, before lists are searched.
@@ -61,9 +61,29 @@ pub struct PickArgs<'a> {
     pub avoid: &'a [Arc<Host>],
     /// Metadata match criteria of the route, which select the subset in a cluster with subsets.
     pub metadata_match: Option<&'a MatchCriteria>,
+    /// Active requests for least request, if the driver does not count them in [`Host`]s.
+    pub active_requests: Option<ActiveRequests<'a>>,
     /// Keeps literals open for new fields: write `..Default::default()`.
     #[doc(hidden)]
     pub _non_exhaustive: (),
+}
+
+/// Reads the active requests of a host from the program that sends the requests, for drivers that
+/// only choose hosts (a load balancing policy inside Envoy).
+#[derive(Clone, Copy)]
+pub struct ActiveRequests<'a>(&'a dyn Fn(&Host) -> u64);
+
+impl<'a> ActiveRequests<'a> {
+    /// Wraps a function that is called for every host that least request compares.
+    pub const fn new(read: &'a dyn Fn(&Host) -> u64) -> Self {
+        Self(read)
+    }
+}
+
+impl std::fmt::Debug for ActiveRequests<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ActiveRequests")
+    }
 }
 
 /// The outcome of a pick, with the names of gRPC's picker API.
@@ -181,6 +201,7 @@ struct PickContext<'w, R> {
     state: &'w mut PickerState,
     rng: &'w mut R,
     stats: &'w PickerStats,
+    active: Option<ActiveRequests<'w>>,
 }
 
 impl<R> PickContext<'_, R> {
@@ -190,6 +211,7 @@ impl<R> PickContext<'_, R> {
             state: self.state,
             rng: self.rng,
             stats: self.stats,
+            active: self.active,
         }
     }
 }
@@ -247,12 +269,19 @@ impl<R: Rng, S: AsRef<RoutingSnapshot>> Picker<R, S> {
             state.sync(snapshot, rng);
         }
         // The fast path is inlined here as a whole; everything else is out of line.
-        let fast_path = state.summary.plain && args.avoid.is_empty();
-        let context = PickContext { state, rng, stats };
+        let plain_request = args.avoid.is_empty() && args.active_requests.is_none();
+        let fast_path = state.summary.plain && plain_request;
+        let mut context = PickContext {
+            state,
+            rng,
+            stats,
+            active: None,
+        };
         if fast_path {
             let chosen = choose(snapshot, None, context);
             return (published, outcome(chosen, snapshot.generation, stats));
         }
+        context.active = args.active_requests;
         (published, pick_slow(snapshot, args, context))
     }
 }
@@ -372,7 +401,12 @@ fn choose_within<'p, R: Rng>(
     {
         return load_aware::choose(snapshot, view, source, chosen, request, context);
     }
-    let PickContext { state, rng, stats } = context;
+    let PickContext {
+        state,
+        rng,
+        stats,
+        active,
+    } = context;
     let PickerState {
         priorities,
         summary,
@@ -392,14 +426,18 @@ fn choose_within<'p, R: Rng>(
         .ok_or(PickError::Panic)?;
     let source = with_degraded_hosts(source, view, snapshot.config());
     let list = view.table.list(source);
-    match lists.pick_host(&list, snapshot, summary, draw, rng) {
+    let call = HostPick {
+        snapshot,
+        summary,
+        draw,
+        active,
+    };
+    match lists.pick_host(&list, call, rng) {
         Some(index) => Ok(Choice::new(&list, index, priority, source)),
         None => {
             let source = flat_instead(snapshot, source).ok_or(PickError::NoHost)?;
             let list = view.table.list(source);
-            let index = lists
-                .pick_host(&list, snapshot, summary, draw, rng)
-                .ok_or(PickError::NoHost)?;
+            let index = lists.pick_host(&list, call, rng).ok_or(PickError::NoHost)?;
             Ok(Choice::new(&list, index, priority, source))
         }
     }

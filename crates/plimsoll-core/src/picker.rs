@@ -61,30 +61,13 @@ pub struct PickArgs<'a> {
     pub avoid: &'a [Arc<Host>],
     /// Metadata match criteria of the route, which select the subset in a cluster with subsets.
     pub metadata_match: Option<&'a MatchCriteria>,
-    /// Active requests for least request, if the driver does not count them in [`Host`]s.
-    pub active_requests: Option<ActiveRequests<'a>>,
     /// Keeps literals open for new fields: write `..Default::default()`.
     #[doc(hidden)]
     pub _non_exhaustive: (),
 }
 
-/// Reads the active requests of a host from the program that sends the requests, for drivers that
-/// only choose hosts (a load balancing policy inside Envoy).
-#[derive(Clone, Copy)]
-pub struct ActiveRequests<'a>(&'a dyn Fn(&Host) -> u64);
-
-impl<'a> ActiveRequests<'a> {
-    /// Wraps a function that is called for every host that least request compares.
-    pub const fn new(read: &'a dyn Fn(&Host) -> u64) -> Self {
-        Self(read)
-    }
-}
-
-impl std::fmt::Debug for ActiveRequests<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("ActiveRequests")
-    }
-}
+/// Reads the active requests of a host from the program that sends the requests.
+type ActiveRequests<'a> = &'a dyn Fn(&Host) -> u64;
 
 /// The outcome of a pick, with the names of gRPC's picker API.
 #[derive(Clone, Copy, Debug)]
@@ -257,6 +240,25 @@ impl<R: Rng, S: AsRef<RoutingSnapshot>> Picker<R, S> {
     /// no longer contain the host.
     #[inline]
     pub fn pick_with_snapshot(&mut self, args: PickArgs<'_>) -> (&S, PickResult<'_>) {
+        self.pick_counting(args, None)
+    }
+
+    /// Picks a host like [`Self::pick`], but least request compares the active requests that
+    /// `active` returns. For drivers that choose hosts for another program, which counts requests.
+    pub fn pick_with_active_requests(
+        &mut self,
+        args: PickArgs<'_>,
+        active: &dyn Fn(&Host) -> u64,
+    ) -> PickResult<'_> {
+        self.pick_counting(args, Some(active)).1
+    }
+
+    #[inline(always)]
+    fn pick_counting(
+        &mut self,
+        args: PickArgs<'_>,
+        active: Option<ActiveRequests<'_>>,
+    ) -> (&S, PickResult<'_>) {
         let Self {
             reader,
             rng,
@@ -269,19 +271,17 @@ impl<R: Rng, S: AsRef<RoutingSnapshot>> Picker<R, S> {
             state.sync(snapshot, rng);
         }
         // The fast path is inlined here as a whole; everything else is out of line.
-        let plain_request = args.avoid.is_empty() && args.active_requests.is_none();
-        let fast_path = state.summary.plain && plain_request;
-        let mut context = PickContext {
+        let fast_path = state.summary.plain && args.avoid.is_empty();
+        let context = PickContext {
             state,
             rng,
             stats,
-            active: None,
+            active,
         };
         if fast_path {
             let chosen = choose(snapshot, None, context);
             return (published, outcome(chosen, snapshot.generation, stats));
         }
-        context.active = args.active_requests;
         (published, pick_slow(snapshot, args, context))
     }
 }

@@ -130,7 +130,7 @@ impl Cluster {
     pub fn orca_targets(&self) -> impl Iterator<Item = Target> + use<> {
         let mut hosts = Vec::new();
         if uses_reports(&self.config) {
-            let snapshot = Arc::clone(self.lock().reader.latest());
+            let snapshot = self.snapshot();
             hosts.extend(snapshot.hosts().map(|host| Target {
                 host: Arc::clone(host),
                 config: Arc::clone(&self.config),
@@ -139,10 +139,14 @@ impl Cluster {
         hosts.into_iter()
     }
 
+    /// Returns the snapshot in force.
+    pub fn snapshot(&self) -> Arc<RoutingSnapshot> {
+        Arc::clone(self.lock().reader.latest())
+    }
+
     /// Explains where requests go and why.
     pub fn explain(&self, now: Instant) -> Explanation {
-        let snapshot = Arc::clone(self.lock().reader.latest());
-        snapshot.explain_at(now)
+        self.snapshot().explain_at(now)
     }
 
     /// A panic while the lock was held leaves a balancer whose next input rebuilds its state.

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use plimsoll_core::model::cluster::{ClusterConfig, ClusterConfigParts, HealthChecking};
+use plimsoll_core::model::endpoint_policy::ConsistentHashing;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::model::zone_aware::{LocalityBasis, ZoneAware};
 use plimsoll_core::units::FieldError;
@@ -103,7 +104,7 @@ fn check_supported(cluster: &ClusterConfig) -> Result<(), FieldError> {
         return Err(FieldError::new("locality_basis", reason));
     }
     let hashing = cluster.endpoint_policy().consistent_hashing();
-    let balanced = hashing.and_then(|hashing| hashing.hash_balance_factor());
+    let balanced = hashing.and_then(ConsistentHashing::hash_balance_factor);
     if balanced.is_some() {
         let reason = "is not supported in Envoy: a module does not count requests in flight";
         return Err(FieldError::new("hash_balance_factor", reason));

@@ -35,3 +35,5 @@ pub mod load_balancer;
 pub mod log;
 pub mod orca;
 pub mod process;
+#[cfg(test)]
+mod vectors;

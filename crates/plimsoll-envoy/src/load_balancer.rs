@@ -10,7 +10,7 @@ use std::thread::{self, ThreadId};
 
 use plimsoll_core::host::Host;
 use plimsoll_core::model::endpoint_policy::EndpointPolicy;
-use plimsoll_core::picker::{ActiveRequests, PickArgs, Picker};
+use plimsoll_core::picker::{PickArgs, Picker};
 use plimsoll_core::units::FieldError;
 use plimsoll_xds::yaml::ConfigError;
 
@@ -176,12 +176,14 @@ impl LoadBalancer {
             let args = PickArgs {
                 hash,
                 avoid: &tried,
-                active_requests: self
-                    .uses_active_requests
-                    .then_some(ActiveRequests::new(&active)),
                 ..Default::default()
             };
-            let host = picker.pick(args).host()?;
+            let picked = if self.uses_active_requests {
+                picker.pick_with_active_requests(args, &active)
+            } else {
+                picker.pick(args)
+            };
+            let host = picked.host()?;
             match table.get(host.address()) {
                 Some(slot) => {
                     if reselections == 0 || !request.rejects(slot.priority, slot.index) {

@@ -251,7 +251,7 @@ impl PriorityState {
         }
         let active = |host: usize| match call.active {
             None => list.active_requests(narrow(host)),
-            Some(ActiveRequests(read)) => read(list.host(narrow(host))),
+            Some(read) => read(list.host(narrow(host))),
         };
         let index = match summary.equal_weight_policy {
             EqualWeightPolicy::RoundRobin => return self.cursors[list.id].next(len),
@@ -278,7 +278,7 @@ impl PriorityState {
             let weight = host.scheduled_weight();
             let active = || match call.active {
                 None => host.active_requests(),
-                Some(ActiveRequests(read)) => read(host),
+                Some(read) => read(host),
             };
             match bias {
                 Some(bias) => least_request::weight(weight, active(), bias),

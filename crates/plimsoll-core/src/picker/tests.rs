@@ -507,7 +507,7 @@ fn least_request_follows_requests_that_the_driver_counts() {
     let policy = LeastRequest::try_new(LeastRequestParts::default()).unwrap();
     for weight in [None, Some(3)] {
         let mut rig = Rig::new(ClusterConfigParts {
-            endpoint_policy: EndpointPolicy::LeastRequest(policy),
+            endpoint_policy: EndpointPolicy::LeastRequest(policy.clone()),
             ..Default::default()
         });
         let mut assignment = parts(&[("a", 2)]);
@@ -522,13 +522,10 @@ fn least_request_follows_requests_that_the_driver_counts() {
                 0
             }
         };
-        let args = PickArgs {
-            active_requests: Some(ActiveRequests::new(&read)),
-            ..Default::default()
-        };
         let mut busy = 0;
         for _ in 0..400 {
-            let host = picker.pick(args).host().unwrap();
+            let picked = picker.pick_with_active_requests(PickArgs::default(), &read);
+            let host = picked.host().unwrap();
             busy += u32::from(host.address() == address(0, 2));
         }
         // Two draws with replacement both hit it in a quarter of the picks; a schedule avoids it.

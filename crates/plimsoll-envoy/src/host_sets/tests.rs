@@ -158,7 +158,7 @@ fn only_hosts_of_the_healthy_list_are_healthy() {
     assert_eq!(health, expected);
     let mut indices = Vec::new();
     for_each_host(&fake, 0, |entry| {
-        indices.push((entry.index, entry.healthy_index))
+        indices.push((entry.index, entry.healthy_index));
     });
     assert_eq!(indices, [(0, Some(0)), (1, None), (2, None), (3, Some(1))]);
 }

@@ -125,10 +125,10 @@ impl Testbed {
     /// Writes a fleet with this number of hosts in each zone. Nothing connects to them.
     fn write_fleet(&self, counts: [u16; 3]) {
         let zones = ["zone-a", "zone-b", "zone-c"].into_iter().zip(counts);
-        let hosts = zones.enumerate().flat_map(|(number, (zone, count))| {
+        let hosts = (1_u16..).zip(zones).flat_map(|(number, (zone, count))| {
             (1..=count).map(move |host| Endpoint {
                 zone,
-                address: ([127, 0, 0, 1], 1_000 * (number as u16 + 1) + host).into(),
+                address: ([127, 0, 0, 1], 1_000 * number + host).into(),
                 health: "HEALTHY",
             })
         });

@@ -130,6 +130,26 @@ pub(crate) fn write_endpoints(
     );
 }
 
+/// Adds a file with clusters to a bootstrap.
+pub(crate) fn with_clusters_file(mut bootstrap: Value, file: &str) -> Value {
+    bootstrap["dynamic_resources"] =
+        json!({ "cds_config": { "path_config_source": { "path": file } } });
+    bootstrap
+}
+
+/// Writes a file with clusters.
+pub(crate) fn write_clusters(file: &str, clusters: &[Value]) {
+    let resources: Vec<_> = clusters
+        .iter()
+        .map(|cluster| {
+            let mut resource = cluster.clone();
+            resource["@type"] = json!("type.googleapis.com/envoy.config.cluster.v3.Cluster");
+            resource
+        })
+        .collect();
+    replace(file, &json!({ "resources": resources }));
+}
+
 /// Replaces a watched file.
 pub(crate) fn replace(file: &str, content: &Value) {
     let new = format!("{file}.new");

@@ -13,7 +13,7 @@ use super::{envoy_binary, library, wait_for, wait_until};
 /// Running Envoy; killed when dropped.
 pub(crate) struct Envoy {
     pub(crate) listener: SocketAddr,
-    pub(crate) admin: SocketAddr,
+    admin: SocketAddr,
     log: PathBuf,
     process: Process,
 }
@@ -35,15 +35,15 @@ fn command(release: &str, file: &Path) -> Command {
     command
 }
 
-fn write(directory: &Path, name: &str, bootstrap: &Value) -> PathBuf {
+fn write(directory: &Path, name: &str, bootstrap: &str) -> PathBuf {
     let file = directory.join(name);
-    std::fs::write(&file, bootstrap.to_string()).unwrap();
+    std::fs::write(&file, bootstrap).unwrap();
     file
 }
 
 /// Runs `envoy --mode validate`.
 pub(crate) fn validate(release: &str, directory: &Path, bootstrap: &Value) -> Output {
-    let file = write(directory, "validate.json", bootstrap);
+    let file = write(directory, "validate.yaml", &bootstrap.to_string());
     let mut command = command(release, &file);
     command.args(["--mode", "validate"]).output().unwrap()
 }
@@ -51,8 +51,13 @@ pub(crate) fn validate(release: &str, directory: &Path, bootstrap: &Value) -> Ou
 impl Envoy {
     /// Starts an Envoy with two workers, whose files are written to `directory`.
     pub(crate) fn start(release: &str, directory: &Path, bootstrap: &Value) -> Self {
+        Self::start_text(release, directory, &bootstrap.to_string())
+    }
+
+    /// Starts an Envoy with a bootstrap in YAML or JSON; its first listener gets the requests.
+    pub(crate) fn start_text(release: &str, directory: &Path, bootstrap: &str) -> Self {
         let file = |name: &str| directory.join(name);
-        let mut command = command(release, &write(directory, "envoy.json", bootstrap));
+        let mut command = command(release, &write(directory, "envoy.yaml", bootstrap));
         command.arg("--admin-address-path").arg(file("admin"));
         let log = file("log");
         let mut process = Process::start(command, &log);
@@ -81,6 +86,14 @@ impl Envoy {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
+    /// Returns the resident memory in KiB.
+    pub(crate) fn resident(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let number = line.and_then(|line| line.split_whitespace().next());
+        number.unwrap().parse().unwrap()
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.process.child.id()
     }
@@ -97,7 +110,8 @@ impl Envoy {
 /// Returns the bound address of the listener.
 fn listener(admin: SocketAddr) -> Option<SocketAddr> {
     let page = get_json(admin, "/listeners?format=json")?;
-    let own = page["listener_statuses"].as_array()?.first()?;
+    let all = page["listener_statuses"].as_array()?;
+    let own = all.iter().find(|listener| listener["name"] == "ingress")?;
     let port = own["local_address"]["socket_address"]["port_value"].as_u64()?;
     Some(SocketAddr::from((
         [127, 0, 0, 1],

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds the release: target/dist/plimsoll without symbols, and plimsoll.debug with them.
+# Builds the release: target/dist/plimsoll without symbols, and plimsoll.debug with them; and the module for
+# Envoy, named by the newest version of Envoy's ABI that it was tested with.
 #
 # The binary names its symbol file (.gnu_debuglink) and has the same build id, by which gdb finds the file
 # next to the binary or under /usr/lib/debug/.build-id.
@@ -15,4 +16,8 @@ chmod -x "$out/plimsoll.debug"
 rm -f "$out/plimsoll"
 objcopy --strip-all --add-gnu-debuglink="$out/plimsoll.debug" "$out/plimsoll.full" "$out/plimsoll"
 rm "$out/plimsoll.full"
-ls -l "$out/plimsoll" "$out/plimsoll.debug"
+
+abi=v0.2
+cargo build --locked --profile dist -p plimsoll-envoy
+objcopy --strip-unneeded "$out/libplimsoll_envoy.so" "$out/libplimsoll_envoy-$abi.so"
+ls -l "$out/plimsoll" "$out/plimsoll.debug" "$out/libplimsoll_envoy-$abi.so"

@@ -45,7 +45,7 @@ mod load_aware;
 mod state;
 mod subsets;
 
-use state::PickerState;
+use state::{HostPick, PickerState};
 use subsets::SubsetPick;
 
 /// Number of full decisions repeated while the host is to be avoided, before lists are searched.
@@ -65,6 +65,9 @@ pub struct PickArgs<'a> {
     #[doc(hidden)]
     pub _non_exhaustive: (),
 }
+
+/// Reads the active requests of a host from the program that sends the requests.
+type ActiveRequests<'a> = &'a dyn Fn(&Host) -> u64;
 
 /// The outcome of a pick, with the names of gRPC's picker API.
 #[derive(Clone, Copy, Debug)]
@@ -181,6 +184,7 @@ struct PickContext<'w, R> {
     state: &'w mut PickerState,
     rng: &'w mut R,
     stats: &'w PickerStats,
+    active: Option<ActiveRequests<'w>>,
 }
 
 impl<R> PickContext<'_, R> {
@@ -190,6 +194,7 @@ impl<R> PickContext<'_, R> {
             state: self.state,
             rng: self.rng,
             stats: self.stats,
+            active: self.active,
         }
     }
 }
@@ -235,6 +240,25 @@ impl<R: Rng, S: AsRef<RoutingSnapshot>> Picker<R, S> {
     /// no longer contain the host.
     #[inline]
     pub fn pick_with_snapshot(&mut self, args: PickArgs<'_>) -> (&S, PickResult<'_>) {
+        self.pick_counting(args, None)
+    }
+
+    /// Picks a host like [`Self::pick`], but least request compares the active requests that
+    /// `active` returns. For drivers that choose hosts for another program, which counts requests.
+    pub fn pick_with_active_requests(
+        &mut self,
+        args: PickArgs<'_>,
+        active: &dyn Fn(&Host) -> u64,
+    ) -> PickResult<'_> {
+        self.pick_counting(args, Some(active)).1
+    }
+
+    #[inline(always)]
+    fn pick_counting(
+        &mut self,
+        args: PickArgs<'_>,
+        active: Option<ActiveRequests<'_>>,
+    ) -> (&S, PickResult<'_>) {
         let Self {
             reader,
             rng,
@@ -248,7 +272,12 @@ impl<R: Rng, S: AsRef<RoutingSnapshot>> Picker<R, S> {
         }
         // The fast path is inlined here as a whole; everything else is out of line.
         let fast_path = state.summary.plain && args.avoid.is_empty();
-        let context = PickContext { state, rng, stats };
+        let context = PickContext {
+            state,
+            rng,
+            stats,
+            active,
+        };
         if fast_path {
             let chosen = choose(snapshot, None, context);
             return (published, outcome(chosen, snapshot.generation, stats));
@@ -372,7 +401,12 @@ fn choose_within<'p, R: Rng>(
     {
         return load_aware::choose(snapshot, view, source, chosen, request, context);
     }
-    let PickContext { state, rng, stats } = context;
+    let PickContext {
+        state,
+        rng,
+        stats,
+        active,
+    } = context;
     let PickerState {
         priorities,
         summary,
@@ -392,14 +426,18 @@ fn choose_within<'p, R: Rng>(
         .ok_or(PickError::Panic)?;
     let source = with_degraded_hosts(source, view, snapshot.config());
     let list = view.table.list(source);
-    match lists.pick_host(&list, snapshot, summary, draw, rng) {
+    let call = HostPick {
+        snapshot,
+        summary,
+        draw,
+        active,
+    };
+    match lists.pick_host(&list, call, rng) {
         Some(index) => Ok(Choice::new(&list, index, priority, source)),
         None => {
             let source = flat_instead(snapshot, source).ok_or(PickError::NoHost)?;
             let list = view.table.list(source);
-            let index = lists
-                .pick_host(&list, snapshot, summary, draw, rng)
-                .ok_or(PickError::NoHost)?;
+            let index = lists.pick_host(&list, call, rng).ok_or(PickError::NoHost)?;
             Ok(Choice::new(&list, index, priority, source))
         }
     }

@@ -122,6 +122,20 @@ fn crates_use_only_what_the_table_allows() {
 }
 
 #[test]
+fn unsafe_code_is_only_at_the_abi_of_envoy() {
+    let mut faults = Vec::new();
+    for name in REPOSITORY.crates() {
+        let path = format!("crates/{name}/Cargo.toml");
+        let manifest = REPOSITORY.text(&path).expect("a manifest is text");
+        faults.extend(manifest_rules::lints(&path, name, &manifest));
+    }
+    for file in rust_files_under("crates/plimsoll-envoy/src/") {
+        faults.extend(manifest_rules::unsafe_module(&file.path, &file.text));
+    }
+    assert_none(&faults);
+}
+
+#[test]
 fn crates_are_ready_to_be_published() {
     let mut faults = Vec::new();
     for name in REPOSITORY.crates() {

@@ -4,6 +4,7 @@
 //! The balancer computes the weights on a timer; this module only reads them. Hash policies use one
 //! table per locality (decision 0025).
 
+use super::state::HostPick;
 use super::{Choice, ChosenPriority, PickContext, PickError, RequestHash, hashed};
 use crate::host_source::{HostClass, HostSource};
 use crate::locality_picking::load_aware_locality::{choose_locality, usable_slot};
@@ -23,7 +24,12 @@ pub(super) fn choose<'p, R: Rng>(
     request: RequestHash,
     context: PickContext<'_, R>,
 ) -> Result<Choice<'p>, PickError> {
-    let PickContext { state, rng, stats } = context;
+    let PickContext {
+        state,
+        rng,
+        stats,
+        active,
+    } = context;
     let panic = view.source.panic;
     if panic {
         stats.lb_healthy_panic.increment();
@@ -52,8 +58,14 @@ pub(super) fn choose<'p, R: Rng>(
     let hosts = view.table.list(list);
     // A fresh draw: reusing the one that chose the locality would tie hosts to localities.
     let draw = rng.next_u64();
+    let call = HostPick {
+        snapshot,
+        summary: &state.summary,
+        draw,
+        active,
+    };
     let index = state.priorities[priority]
-        .pick_host(&hosts, snapshot, &state.summary, draw, rng)
+        .pick_host(&hosts, call, rng)
         .ok_or(PickError::NoHost)?;
     Ok(Choice::new(&hosts, index, priority, list))
 }

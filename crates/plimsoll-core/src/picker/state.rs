@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use super::ActiveRequests;
 use super::subsets::SubsetStates;
 use crate::edf::Edf;
 use crate::endpoint_picking::round_robin::Cursor;
@@ -47,6 +48,16 @@ pub(super) struct SnapshotSummary {
     choice_count: u32,
     /// Start value of every cursor and schedule.
     seed: u64,
+}
+
+/// Arguments of the choice of a host from a list.
+#[derive(Clone, Copy)]
+pub(super) struct HostPick<'a> {
+    pub(super) snapshot: &'a RoutingSnapshot,
+    pub(super) summary: &'a SnapshotSummary,
+    /// The draw that chose the priority.
+    pub(super) draw: u64,
+    pub(super) active: Option<ActiveRequests<'a>>,
 }
 
 /// Endpoint policy for lists in which all weights are equal.
@@ -225,21 +236,23 @@ impl PriorityState {
         next_locality(schedule, table.locality_weights[class].as_ref()?)
     }
 
-    /// Picks a host of the list; `draw` is the one that chose the priority.
+    /// Picks a host of the list.
     #[inline(always)]
     pub(super) fn pick_host(
         &mut self,
         list: &HostList<'_>,
-        snapshot: &RoutingSnapshot,
-        summary: &SnapshotSummary,
-        draw: u64,
+        call: HostPick<'_>,
         rng: &mut impl Rng,
     ) -> Option<u32> {
+        let (summary, draw) = (call.summary, call.draw);
         let len = list.len();
         if summary.uses_weights && (list.is_weighted() || summary.slow_start) && len > 1 {
-            return self.scheduled_host(list, snapshot, summary.seed);
+            return self.scheduled_host(list, call);
         }
-        let active = |host: usize| list.active_requests(narrow(host));
+        let active = |host: usize| match call.active {
+            None => list.active_requests(narrow(host)),
+            Some(read) => read(list.host(narrow(host))),
+        };
         let index = match summary.equal_weight_policy {
             EqualWeightPolicy::RoundRobin => return self.cursors[list.id].next(len),
             EqualWeightPolicy::Random => random::index(draw, len as usize),
@@ -255,21 +268,20 @@ impl PriorityState {
     }
 
     #[inline(never)]
-    fn scheduled_host(
-        &mut self,
-        list: &HostList<'_>,
-        snapshot: &RoutingSnapshot,
-        seed: u64,
-    ) -> Option<u32> {
-        let bias = match snapshot.config.endpoint_policy() {
+    fn scheduled_host(&mut self, list: &HostList<'_>, call: HostPick<'_>) -> Option<u32> {
+        let bias = match call.snapshot.config.endpoint_policy() {
             EndpointPolicy::LeastRequest(policy) => Some(policy.active_request_bias()),
             _ => None,
         };
         let weight_of = |host: u32| {
             let host = list.host(host);
             let weight = host.scheduled_weight();
+            let active = || match call.active {
+                None => host.active_requests(),
+                Some(read) => read(host),
+            };
             match bias {
-                Some(bias) => least_request::weight(weight, host.active_requests(), bias),
+                Some(bias) => least_request::weight(weight, active(), bias),
                 None => weight,
             }
         };
@@ -277,7 +289,7 @@ impl PriorityState {
             let items: Vec<(u32, f64)> = (0..list.len())
                 .map(|host| (host, weight_of(host)))
                 .collect();
-            Edf::with_emulated_picks(&items, seed)
+            Edf::with_emulated_picks(&items, call.summary.seed)
         });
         schedule.pick(weight_of)
     }

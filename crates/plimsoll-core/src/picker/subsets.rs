@@ -211,14 +211,25 @@ impl<'p, R: Rng> SubsetPick<'p, '_, R> {
         routing: &'p RoutingSnapshot,
         args: PickArgs<'_>,
     ) -> Result<Choice<'p>, PickError> {
-        let PickContext { state, rng, stats } = self.context.reborrow();
+        let PickContext {
+            state,
+            rng,
+            stats,
+            active,
+        } = self.context.reborrow();
         let seed = state.seed();
         let state = state
             .subsets
             .as_mut()
             .expect("a picker state in sync with subsets has states for them")
             .get_or_create(slot, id, routing, seed, rng);
-        super::decide(routing, args, PickContext { state, rng, stats })
+        let context = PickContext {
+            state,
+            rng,
+            stats,
+            active,
+        };
+        super::decide(routing, args, context)
     }
 }
 

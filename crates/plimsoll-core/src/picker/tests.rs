@@ -503,6 +503,38 @@ fn least_request_follows_the_requests_in_flight() {
 }
 
 #[test]
+fn least_request_follows_requests_that_the_driver_counts() {
+    let policy = LeastRequest::try_new(LeastRequestParts::default()).unwrap();
+    for weight in [None, Some(3)] {
+        let mut rig = Rig::new(ClusterConfigParts {
+            endpoint_policy: EndpointPolicy::LeastRequest(policy.clone()),
+            ..Default::default()
+        });
+        let mut assignment = parts(&[("a", 2)]);
+        assignment.endpoints[0].lb_endpoints[1].load_balancing_weight = weight;
+        rig.assign(assignment);
+        let mut picker = Picker::new(rig.reader.clone(), Xoshiro256::from_seed(7));
+        // Host 2 is busy, whatever its own counter says.
+        let read = |host: &Host| {
+            if host.address() == address(0, 2) {
+                1_000
+            } else {
+                0
+            }
+        };
+        let mut busy = 0;
+        for _ in 0..400 {
+            let picked = picker.pick_with_active_requests(PickArgs::default(), &read);
+            let host = picked.host().unwrap();
+            busy += u32::from(host.address() == address(0, 2));
+        }
+        // Two draws with replacement both hit it in a quarter of the picks; a schedule avoids it.
+        let limit = if weight.is_some() { 10 } else { 130 };
+        assert!(busy <= limit, "{busy} with weight {weight:?}");
+    }
+}
+
+#[test]
 fn weighted_least_request_is_scheduled_by_weight_and_load() {
     let policy = LeastRequest::try_new(LeastRequestParts::default()).unwrap();
     let mut rig = Rig::new(ClusterConfigParts {

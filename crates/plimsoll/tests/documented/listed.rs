@@ -36,7 +36,7 @@ const CONTROL: &str = "plimsoll control -c examples/control/control.yaml &";
 const SIDECAR: &str = "plimsoll proxy -c examples/proxy/sidecar/proxy.yaml &";
 
 /// All pages with commands.
-pub(crate) const PAGES: [Page; 25] = [
+pub(crate) const PAGES: [Page; 27] = [
     with_envoy("README.md"),
     given("docs/admin-api.md", &[CONTROL, SIDECAR]),
     page("docs/benchmarks.md"),
@@ -45,6 +45,7 @@ pub(crate) const PAGES: [Page; 25] = [
     page("docs/client.md"),
     page("docs/dashboard.md"),
     page("docs/demo.md"),
+    page("docs/envoy-module.md"),
     page("docs/explain.md"),
     page("docs/guides/axum-reqwest.md"),
     page("docs/guides/hyper.md"),
@@ -61,11 +62,12 @@ pub(crate) const PAGES: [Page; 25] = [
     page("docs/simulator.md"),
     with_envoy("docs/tutorial-envoy.md"),
     page("examples/control/README.md"),
+    page("examples/envoy-module/README.md"),
     page("fuzz/README.md"),
 ];
 
 /// Commands that no test inside `make test` can run.
-pub(crate) const NOT_RUN: [NotRun; 9] = [
+pub(crate) const NOT_RUN: [NotRun; 10] = [
     NotRun {
         command: "make bench",
         reason: "builds and measures for minutes",
@@ -80,6 +82,11 @@ pub(crate) const NOT_RUN: [NotRun; 9] = [
         command: "cargo install",
         reason: "builds a release and installs it",
         instead: "crates/plimsoll/tests/cli.rs", // the same program, as the tests have built it
+    },
+    NotRun {
+        command: "cargo build --release -p plimsoll-envoy",
+        reason: "builds a release",
+        instead: "crates/plimsoll-envoy/tests/e2e/main.rs", // the same library, built for tests
     },
     NotRun {
         command: "cargo publish",

@@ -152,6 +152,32 @@ pub(crate) fn dependency_arrows(path: &str, manifest: &str) -> Vec<Fault> {
         .collect()
 }
 
+/// The crate that may have unsafe code, and the modules of it that do: those that touch a C ABI.
+const UNSAFE_CRATE: &str = "plimsoll-envoy";
+const UNSAFE_MODULES: [&str; 4] = ["abi.rs", "envoy.rs", "filter_hooks.rs", "hooks.rs"];
+
+/// A crate without the lints of the workspace, which forbid unsafe code.
+pub(crate) fn lints(path: &str, name: &str, manifest: &str) -> Option<Fault> {
+    let sound = if name == UNSAFE_CRATE {
+        manifest.contains("\nunsafe_code = \"deny\"\n")
+            && manifest.contains("\nundocumented_unsafe_blocks = \"deny\"\n")
+    } else {
+        manifest.contains("[lints]\nworkspace = true")
+    };
+    let advice = "every crate has `[lints] workspace = true`; plimsoll-envoy denies unsafe code \
+                  and undocumented unsafe blocks";
+    (!sound).then(|| Fault::new(path, 1, "lints", advice.into()))
+}
+
+/// A module of that crate that allows unsafe code and is not one of those that touch the ABI.
+pub(crate) fn unsafe_module(path: &str, text: &str) -> Option<Fault> {
+    let file = path.rsplit('/').next().unwrap_or_default();
+    let allows = text.contains("(unsafe_code");
+    let advice = "only modules that touch the C ABI may have unsafe code";
+    (allows && !UNSAFE_MODULES.contains(&file))
+        .then(|| Fault::new(path, 1, "unsafe code", advice.into()))
+}
+
 /// Keys of `[package]` that crates.io shows.
 const SHOWN: [&str; 6] = [
     "categories",
@@ -330,6 +356,18 @@ mod tests {
         assert!(faults(manifest, Some(&short)).contains("the feature `b-c`"));
         let without = manifest.replace("keywords", "words");
         assert!(faults(&without, Some(readme)).contains("lacks `keywords`"));
+    }
+
+    #[test]
+    fn unsafe_code_needs_the_right_crate_and_module() {
+        let common = "[lints]\nworkspace = true\n";
+        assert_eq!(lints("x", "plimsoll-core", common), None);
+        assert!(lints("x", "plimsoll-core", "[lints.rust]\n").is_some());
+        assert!(lints("x", UNSAFE_CRATE, common).is_some());
+        let allowed = "#![expect(unsafe_code, reason = \"\")]";
+        assert_eq!(unsafe_module("src/hooks.rs", allowed), None);
+        assert!(unsafe_module("src/cluster.rs", allowed).is_some());
+        assert_eq!(unsafe_module("src/cluster.rs", ""), None);
     }
 
     #[test]

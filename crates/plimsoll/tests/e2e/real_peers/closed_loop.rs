@@ -51,6 +51,36 @@ fn convergent_evens_out_zones_without_oscillation() {
     assert_even(&testbed.measure(60));
 }
 
+/// CONVERGENT inside three Envoys, and measured demand in their modules.
+#[test]
+fn the_module_evens_out_zones_inside_envoys() {
+    let testbed = ClosedLoop::start(Setup {
+        name: "CONVERGENT in Envoy's module",
+        policy: Policy::Module("CONVERGENT"),
+        ..CONVERGENT
+    });
+    testbed.run_for(30);
+    assert_even(&testbed.measure(30));
+    drop(testbed);
+    let testbed = ClosedLoop::start(Setup {
+        name: "LRS_REPORTED_RATE in Envoy's module",
+        policy: Policy::ModuleLrs,
+        ..CONVERGENT
+    });
+    let control = testbed.control.as_ref().unwrap();
+    wait_until("the control plane knows the demand", || {
+        let fractions = control.service_fractions("orders");
+        let share = fractions.get("zone-a").copied().unwrap_or_default();
+        share.abs_diff(6000) <= 60
+    });
+    testbed.run_for(3);
+    let quality = testbed.measure(20);
+    for factor in quality.load_factors {
+        assert!((factor - 1.0).abs() <= 0.06, "{quality:?}");
+    }
+    assert!(quality.cross_zone <= NEEDED + 0.03, "{quality:?}");
+}
+
 #[test]
 fn headroom_oscillates_or_locks_out_like_envoy() {
     let testbed = ClosedLoop::start(HEADROOM);
@@ -176,6 +206,17 @@ fn every_row_of_the_table() {
             name: "Envoy 1.40",
             policy: Policy::Envoy,
             ..HEADROOM
+        },
+        Setup {
+            name: "CONVERGENT in the module inside Envoy 1.40",
+            policy: Policy::Module("CONVERGENT"),
+            ..CONVERGENT
+        },
+        Setup {
+            name: "CONVERGENT in the module inside Envoy 1.40, mean 0.8",
+            policy: Policy::Module("CONVERGENT"),
+            requests_per_second: 288,
+            ..CONVERGENT
         },
     ];
     for setup in rows {

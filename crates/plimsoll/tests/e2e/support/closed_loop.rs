@@ -11,8 +11,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::client::ClientProcess;
-use super::control::Control;
-use super::envoy::{CURRENT, Envoy};
+use super::control::{Control, bootstrap};
+use super::envoy::{CURRENT, Envoy, ingress};
 use super::http::get;
 use super::load::{Load, Source};
 use super::loop_quality::{Quality, host_factors, settling_time};
@@ -42,6 +42,10 @@ pub(crate) enum Policy {
     LoadAware(&'static str),
     /// `load_aware_locality` in an Envoy.
     Envoy,
+    /// `load_aware_locality` of the module inside an Envoy, with this `spill_controller`.
+    Module(&'static str),
+    /// Measured demand from `plimsoll control`, in the module inside an Envoy.
+    ModuleLrs,
     /// Measured demand from `plimsoll control`.
     LrsReportedRate,
     /// `CONVERGENT` from `plimsoll control`, with or without demand as feed-forward.
@@ -64,9 +68,12 @@ impl Policy {
     const fn servers(self) -> &'static [f64] {
         match self {
             Self::LrsOverOrca(_) => MIXED,
-            Self::LoadAware(_) | Self::Envoy | Self::LrsReportedRate | Self::Convergent { .. } => {
-                UNIFORM
-            }
+            Self::LoadAware(_)
+            | Self::Envoy
+            | Self::Module(_)
+            | Self::ModuleLrs
+            | Self::LrsReportedRate
+            | Self::Convergent { .. } => UNIFORM,
         }
     }
 }
@@ -177,12 +184,15 @@ impl ClosedLoop {
         let files = match self.setup.policy {
             Policy::LoadAware(controller) => self.static_files(Some(controller)),
             Policy::Envoy => self.static_files(None),
+            Policy::Module(controller) => self.module_files(controller),
+            Policy::ModuleLrs => self.module_lrs_files(),
             Policy::LrsReportedRate | Policy::Convergent { .. } | Policy::LrsOverOrca(_) => {
                 self.dynamic_files()
             }
         };
         let files = ZONES.into_iter().zip(&files);
-        if self.setup.policy == Policy::Envoy {
+        let envoy = [Policy::Envoy, Policy::ModuleLrs].contains(&self.setup.policy);
+        if envoy || matches!(self.setup.policy, Policy::Module(_)) {
             let start = |(zone, file)| Envoy::start_with(&self.directory, zone, CURRENT, file);
             self.envoys = files.map(start).collect();
             return self.envoys.iter().map(|envoy| envoy.listener).collect();
@@ -215,6 +225,79 @@ impl ClosedLoop {
         orders["load_balancing_policy"] = json!({ "policies": [policy] });
         let listeners = [listener("ingress", &route_all_to("orders"))];
         ZONES.map(|zone| file(zone, &listeners, std::slice::from_ref(&orders)))
+    }
+
+    /// Returns configurations of Envoys whose policy is the module with `load_aware_locality`.
+    fn module_files(&self, spill_controller: &str) -> [Value; 3] {
+        let child = typed("round_robin", "RoundRobin", json!({}));
+        let settings = json!({
+            "endpoint_picking_policy": { "policies": [child] },
+            "spill_controller": spill_controller,
+        });
+        let policy = typed("load_aware_locality", "LoadAwareLocality", settings);
+        let listeners = [listener("ingress", &route_all_to("orders"))];
+        ZONES.map(|zone| {
+            let mut orders = cluster("orders", &self.backends.addresses());
+            orders["load_balancing_policy"] = module_policy(&json!({
+                "node": { "locality": { "region": "r1", "zone": zone } },
+                "cluster": {
+                    "load_balancing_policy": { "policies": [policy] },
+                    "plimsoll": self.extensions(),
+                },
+            }));
+            orders["typed_extension_protocol_options"] = orca_filter();
+            file(zone, &listeners, &[orders])
+        })
+    }
+
+    /// Starts a control plane and returns configurations of Envoys that report load to it and whose
+    /// module gets the measured demand from it.
+    fn module_lrs_files(&mut self) -> [Value; 3] {
+        let control = Control::start(&self.directory, &self.control_config());
+        let address = control.xds.to_string();
+        let xds = control.xds;
+        self.control = Some(control);
+        ZONES.map(|zone| {
+            let args = [
+                "envoy",
+                "--zone",
+                zone,
+                "--region",
+                "r1",
+                "--control",
+                &address,
+            ];
+            let mut bootstrap = bootstrap(&[&args[..], &["--admin-port", "0"]].concat());
+            let rules = json!({ "locality_basis": "LRS_REPORTED_RATE", "min_cluster_size": 1 });
+            let settings = json!({ "locality_lb_config": { "zone_aware_lb_config": rules } });
+            let policy = typed("round_robin", "RoundRobin", settings);
+            let server = json!({
+                "name": "control",
+                "type": "STATIC",
+                "load_assignment": { "cluster_name": "control", "endpoints": [{
+                    "lb_endpoints": [{ "endpoint": { "address": { "socket_address": {
+                        "address": xds.ip(), "port_value": xds.port(),
+                    } } } }],
+                }] },
+            });
+            let module = module_policy(&json!({
+                "node": bootstrap["node"],
+                "cluster_manager": { "local_cluster_name": "local_cluster" },
+                "cluster": { "load_balancing_policy": { "policies": [policy] } },
+                "management_server": server,
+            }));
+            let clusters = &mut bootstrap["static_resources"]["clusters"];
+            let clusters = clusters.as_array_mut().unwrap();
+            let mut orders = cluster("orders", &self.backends.addresses());
+            orders["load_balancing_policy"] = module.clone();
+            let local = clusters
+                .iter_mut()
+                .find(|one| one["name"] == "local_cluster");
+            local.unwrap()["load_balancing_policy"] = module;
+            clusters.push(orders);
+            bootstrap["static_resources"]["listeners"] = json!([ingress()]);
+            bootstrap
+        })
     }
 
     /// Returns our extensions of the cluster.
@@ -286,6 +369,44 @@ impl ClosedLoop {
         });
         config.to_string()
     }
+}
+
+/// Returns the module as a policy of an Envoy.
+fn module_policy(config: &Value) -> Value {
+    let settings = json!({
+        "dynamic_module_config": { "name": "plimsoll_envoy" },
+        "lb_policy_name": "plimsoll",
+        "lb_policy_config": {
+            "@type": "type.googleapis.com/google.protobuf.Struct",
+            "value": config,
+        },
+    });
+    let policy = typed(
+        "dynamic_modules",
+        "DynamicModulesLoadBalancerConfig",
+        settings,
+    );
+    json!({ "policies": [policy] })
+}
+
+/// Returns protocol options with the module's filter for load reports.
+fn orca_filter() -> Value {
+    let extensions = "type.googleapis.com/envoy.extensions";
+    let options = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
+    let filter = json!({
+        "@type": format!("{extensions}.filters.http.dynamic_modules.v3.DynamicModuleFilter"),
+        "dynamic_module_config": { "name": "plimsoll_envoy" },
+        "filter_name": "plimsoll.orca",
+    });
+    let codec = format!("{extensions}.filters.http.upstream_codec.v3.UpstreamCodec");
+    json!({ options: {
+        "@type": format!("type.googleapis.com/{options}"),
+        "explicit_http_config": { "http_protocol_options": {} },
+        "http_filters": [
+            { "name": "plimsoll.orca", "typed_config": filter },
+            { "name": "envoy.filters.http.upstream_codec", "typed_config": { "@type": codec } },
+        ],
+    } })
 }
 
 /// Wraps a policy in Envoy's `typed_extension_config`.

@@ -55,6 +55,7 @@ impl Envoy {
         let file = |end: &str| directory.join(format!("{id}.{end}"));
         std::fs::write(file("json"), bootstrap.to_string()).unwrap();
         let mut command = Command::new(binary(version));
+        command.env("ENVOY_DYNAMIC_MODULES_SEARCH_PATH", module_directory());
         command.arg("-c").arg(file("json"));
         command.arg("--admin-address-path").arg(file("admin"));
         command.args([
@@ -200,6 +201,12 @@ pub(crate) fn binary(version: &str) -> PathBuf {
     binaries
         .next()
         .unwrap_or_else(|| panic!("no Envoy under {}: run `make test` once", lib.display()))
+}
+
+/// Returns the directory of the library that Cargo built with the tests.
+fn module_directory() -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    tests.parent().unwrap().to_owned()
 }
 
 /// Returns the bound address of the static listener.

@@ -1,0 +1,105 @@
+//! Tests of the configuration, in the JSON that Envoy makes of a Struct.
+
+use plimsoll_core::model::zone_aware::LocalityBasis;
+use serde_json::{Value, json};
+
+use super::*;
+
+fn policy(name: &str, message: &str, mut settings: Value) -> Value {
+    let package = format!("envoy.extensions.load_balancing_policies.{name}.v3.{message}");
+    settings["@type"] = json!(format!("type.googleapis.com/{package}"));
+    json!({ "policies": [{ "typed_extension_config": {
+        "name": format!("envoy.load_balancing_policies.{name}"),
+        "typed_config": settings,
+    } }] })
+}
+
+fn parse(config: &Value) -> Result<ModuleConfig, ConfigError> {
+    ModuleConfig::parse(&config.to_string())
+}
+
+#[test]
+fn names_are_those_of_the_bootstrap() {
+    let rules = json!({ "locality_basis": "LRS_REPORTED_RATE", "min_cluster_size": 1 });
+    let settings = json!({ "locality_lb_config": { "zone_aware_lb_config": rules } });
+    let config = parse(&json!({
+        "node": { "locality": { "region": "r1", "zone": "zone-a" } },
+        "cluster_manager": { "local_cluster_name": "local_cluster" },
+        "cluster": {
+            "load_balancing_policy": policy("least_request", "LeastRequest", settings),
+            "common_lb_config": { "healthy_panic_threshold": { "value": 0 } },
+        },
+    }));
+    let config = config.unwrap();
+    assert_eq!(config.locality, Locality::new("r1", "zone-a", ""));
+    assert_eq!(config.local_cluster_name.as_deref(), Some("local_cluster"));
+    let cluster = config.cluster("orders").unwrap();
+    assert_eq!(&**cluster.name(), "orders");
+    assert_eq!(cluster.endpoint_policy().name(), "least_request");
+    assert_eq!(cluster.panic_threshold(), 0);
+    let rules = cluster.zone_aware().unwrap();
+    assert_eq!(rules.locality_basis(), LocalityBasis::LrsReportedRate);
+    assert_eq!(rules.min_cluster_size(), 1);
+}
+
+#[test]
+fn an_empty_configuration_is_round_robin_with_zone_aware_routing() {
+    for text in ["", "{}"] {
+        let config = ModuleConfig::parse(text).unwrap();
+        assert!(config.locality.is_unset() && config.local_cluster_name.is_none());
+        let cluster = config.cluster("orders").unwrap();
+        assert_eq!(cluster.endpoint_policy().name(), "round_robin");
+        assert!(cluster.zone_aware().is_some());
+    }
+}
+
+#[test]
+fn errors_name_the_path_of_the_field() {
+    let ring = |hashing: Value| {
+        let settings = json!({ "consistent_hashing_lb_config": hashing });
+        json!({ "cluster": { "load_balancing_policy": policy("ring_hash", "RingHash", settings) } })
+    };
+    let observed = json!({ "locality_basis": "OBSERVED_LOAD" });
+    let observed = json!({ "locality_lb_config": { "zone_aware_lb_config": observed } });
+    let observed = policy("round_robin", "RoundRobin", observed);
+    let cases = [
+        (
+            json!({ "cluster": { "load_balancing_policy": observed } }),
+            "cluster.locality_basis",
+        ),
+        (json!({ "nod": {} }), "nod"),
+        (
+            json!({ "node": { "locality": { "zon": "a" } } }),
+            "node.locality.zon",
+        ),
+        (
+            json!({ "cluster": { "lb_policy": "FASTEST" } }),
+            "cluster.lb_policy",
+        ),
+        (
+            json!({ "cluster": { "common_lb_config": { "healthy_panic_threshold": { "value": 101 } } } }),
+            "cluster.common_lb_config.healthy_panic_threshold.value",
+        ),
+        (
+            json!({ "cluster": { "outlier_detection": { "interval": "1s" } } }),
+            "cluster.outlier_detection",
+        ),
+        (
+            ring(json!({ "hash_balance_factor": 120 })),
+            "cluster.hash_balance_factor",
+        ),
+        (
+            json!({ "cluster": { "lb_subset_config": {
+                "fallback_policy": "ANY_ENDPOINT",
+                "subset_selectors": [{ "keys": ["version"] }],
+            } } }),
+            "cluster.lb_subset_config",
+        ),
+    ];
+    for (config, path) in cases {
+        let error = parse(&config).unwrap_err();
+        assert_eq!(error.path(), path, "{error}");
+    }
+    assert!(parse(&ring(json!({}))).is_ok());
+    assert!(ModuleConfig::parse("{").is_err());
+}

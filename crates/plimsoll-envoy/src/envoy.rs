@@ -1,0 +1,324 @@
+//! Safe access to Envoy from inside a hook.
+//!
+//! [`Lb`] and [`Context`] are created by `hooks` from the pointers that Envoy passes, and borrow
+//! for the duration of the hook. Strings that Envoy returns live in its host and cluster objects,
+//! which Envoy keeps alive during the hook, so they may be borrowed as long as the [`Lb`].
+#![expect(unsafe_code, reason = "calls into Envoy")]
+
+use std::marker::PhantomData;
+
+use crate::abi::{self, ContextPtr, EnvoyBuffer, FilterPtr, LbPtr, ModuleBuffer};
+use crate::host_sets::HostSets;
+use crate::load_balancer::Request;
+use crate::log::Level;
+use crate::orca::Headers;
+
+/// Envoy's load balancer object, valid during one hook.
+pub(crate) struct Lb<'hook> {
+    ptr: LbPtr,
+    hook: PhantomData<&'hook ()>,
+}
+
+impl Lb<'_> {
+    /// Wraps the pointer that Envoy passed to a hook.
+    ///
+    /// # Safety
+    ///
+    /// `ptr` is the load balancer of the running hook, and the value does not outlive the hook.
+    pub(crate) const unsafe fn new(ptr: LbPtr) -> Self {
+        Self {
+            ptr,
+            hook: PhantomData,
+        }
+    }
+
+    pub(crate) fn cluster_name(&self) -> String {
+        let mut name = EnvoyBuffer::EMPTY;
+        // SAFETY: `ptr` is valid during the hook, and `name` is writable.
+        unsafe { abi::envoy_dynamic_module_callback_lb_get_cluster_name(self.ptr, &raw mut name) };
+        self.text(name).to_owned()
+    }
+
+    /// Returns a string of Envoy; empty if it is not UTF-8, which no address or name is.
+    fn text(&self, buffer: EnvoyBuffer) -> &str {
+        // SAFETY: the buffer was returned for this load balancer during this hook.
+        let bytes = unsafe { borrow(buffer) };
+        std::str::from_utf8(bytes).unwrap_or_default()
+    }
+}
+
+/// Borrows bytes of Envoy.
+///
+/// # Safety
+///
+/// `buffer` was returned by Envoy, and its owner lives as long as `'a`.
+pub(crate) unsafe fn borrow<'a>(buffer: EnvoyBuffer) -> &'a [u8] {
+    if buffer.ptr.is_null() || buffer.length == 0 {
+        return &[];
+    }
+    // SAFETY: Envoy returned `length` bytes at `ptr`, which its owner keeps alive and unchanged.
+    unsafe { std::slice::from_raw_parts(buffer.ptr, buffer.length) }
+}
+
+impl HostSets for Lb<'_> {
+    fn priorities(&self) -> u32 {
+        // SAFETY: `ptr` is valid during the hook.
+        let size = unsafe { abi::envoy_dynamic_module_callback_lb_get_priority_set_size(self.ptr) };
+        u32::try_from(size).unwrap_or_default()
+    }
+
+    fn hosts(&self, priority: u32) -> usize {
+        // SAFETY: `ptr` is valid during the hook; Envoy checks the priority.
+        unsafe { abi::envoy_dynamic_module_callback_lb_get_hosts_count(self.ptr, priority) }
+    }
+
+    fn healthy_hosts(&self, priority: u32) -> usize {
+        // SAFETY: as above.
+        unsafe { abi::envoy_dynamic_module_callback_lb_get_healthy_hosts_count(self.ptr, priority) }
+    }
+
+    fn address(&self, priority: u32, index: usize) -> &str {
+        let mut result = EnvoyBuffer::EMPTY;
+        // SAFETY: `ptr` is valid, `result` is writable, and Envoy checks the numbers.
+        let found = unsafe {
+            abi::envoy_dynamic_module_callback_lb_get_host_address(
+                self.ptr,
+                priority,
+                index,
+                &raw mut result,
+            )
+        };
+        if found { self.text(result) } else { "" }
+    }
+
+    fn healthy_address(&self, priority: u32, index: usize) -> &str {
+        let mut result = EnvoyBuffer::EMPTY;
+        // SAFETY: as for `address`.
+        let found = unsafe {
+            abi::envoy_dynamic_module_callback_lb_get_healthy_host_address(
+                self.ptr,
+                priority,
+                index,
+                &raw mut result,
+            )
+        };
+        if found { self.text(result) } else { "" }
+    }
+
+    fn weight(&self, priority: u32, index: usize) -> u32 {
+        // SAFETY: `ptr` is valid during the hook; Envoy checks the numbers.
+        unsafe { abi::envoy_dynamic_module_callback_lb_get_host_weight(self.ptr, priority, index) }
+    }
+
+    fn is_degraded(&self, priority: u32, index: usize) -> bool {
+        // SAFETY: as for `weight`.
+        let health = unsafe {
+            abi::envoy_dynamic_module_callback_lb_get_host_health(self.ptr, priority, index)
+        };
+        health == abi::HOST_HEALTH_DEGRADED
+    }
+
+    fn locality(&self, priority: u32, index: usize) -> [&str; 3] {
+        let mut parts = [EnvoyBuffer::EMPTY; 3];
+        let [region, zone, sub_zone] = &mut parts;
+        // SAFETY: `ptr` is valid, the three results are writable, and Envoy checks the numbers.
+        let found = unsafe {
+            abi::envoy_dynamic_module_callback_lb_get_host_locality(
+                self.ptr, priority, index, region, zone, sub_zone,
+            )
+        };
+        if found {
+            parts.map(|part| self.text(part))
+        } else {
+            [""; 3]
+        }
+    }
+
+    fn localities(&self, priority: u32) -> usize {
+        // SAFETY: `ptr` is valid during the hook; Envoy checks the priority.
+        unsafe { abi::envoy_dynamic_module_callback_lb_get_locality_count(self.ptr, priority) }
+    }
+
+    fn locality_weight(&self, priority: u32, locality: usize) -> u32 {
+        // SAFETY: as for `weight`.
+        unsafe {
+            abi::envoy_dynamic_module_callback_lb_get_locality_weight(self.ptr, priority, locality)
+        }
+    }
+
+    fn locality_member(&self, priority: u32, locality: usize) -> &str {
+        let mut result = EnvoyBuffer::EMPTY;
+        // SAFETY: as for `address`.
+        let found = unsafe {
+            abi::envoy_dynamic_module_callback_lb_get_locality_host_address(
+                self.ptr,
+                priority,
+                locality,
+                0,
+                &raw mut result,
+            )
+        };
+        if found { self.text(result) } else { "" }
+    }
+
+    fn active_requests(&self, priority: u32, index: usize) -> u64 {
+        let stat = abi::HOST_STAT_RQ_ACTIVE;
+        // SAFETY: as for `weight`.
+        unsafe {
+            abi::envoy_dynamic_module_callback_lb_get_host_stat(self.ptr, priority, index, stat)
+        }
+    }
+}
+
+/// The request that a host is chosen for.
+pub(crate) struct Context<'hook> {
+    lb: &'hook Lb<'hook>,
+    /// Null for requests of Envoy itself; the functions below accept that.
+    ptr: ContextPtr,
+}
+
+impl<'hook> Context<'hook> {
+    /// Wraps the pointer that Envoy passed to `on_lb_choose_host`.
+    ///
+    /// # Safety
+    ///
+    /// `ptr` is the context of the running hook or null.
+    pub(crate) const unsafe fn new(lb: &'hook Lb<'hook>, ptr: ContextPtr) -> Self {
+        Self { lb, ptr }
+    }
+}
+
+impl Request for Context<'_> {
+    fn hash(&self) -> Option<u64> {
+        let mut hash = 0;
+        // SAFETY: Envoy accepts a null context; `hash` is writable.
+        let found = unsafe {
+            abi::envoy_dynamic_module_callback_lb_context_compute_hash_key(self.ptr, &raw mut hash)
+        };
+        found.then_some(hash)
+    }
+
+    fn reselections(&self) -> u32 {
+        // SAFETY: Envoy accepts a null context.
+        unsafe {
+            abi::envoy_dynamic_module_callback_lb_context_get_host_selection_retry_count(self.ptr)
+        }
+    }
+
+    fn rejects(&self, priority: u32, index: usize) -> bool {
+        // SAFETY: the load balancer is valid during the hook, and Envoy accepts a null context.
+        unsafe {
+            abi::envoy_dynamic_module_callback_lb_context_should_select_another_host(
+                self.lb.ptr,
+                self.ptr,
+                priority,
+                index,
+            )
+        }
+    }
+}
+
+/// A stream of an HTTP filter, valid during one hook.
+pub(crate) struct Stream<'hook> {
+    ptr: FilterPtr,
+    hook: PhantomData<&'hook ()>,
+}
+
+impl<'hook> Stream<'hook> {
+    /// Wraps the pointer that Envoy passed to a hook of the filter.
+    ///
+    /// # Safety
+    ///
+    /// `ptr` is the filter of the running hook, and the value does not outlive the hook.
+    pub(crate) const unsafe fn new(ptr: FilterPtr) -> Self {
+        Self {
+            ptr,
+            hook: PhantomData,
+        }
+    }
+
+    /// Returns the address of the upstream host; empty if none was chosen.
+    pub(crate) fn upstream_address(&self) -> &'hook str {
+        let mut address = EnvoyBuffer::EMPTY;
+        // SAFETY: `ptr` is valid during the hook, and `address` is writable.
+        let found = unsafe {
+            abi::envoy_dynamic_module_callback_http_filter_get_attribute_string(
+                self.ptr,
+                abi::UPSTREAM_ADDRESS,
+                &raw mut address,
+            )
+        };
+        if !found {
+            return "";
+        }
+        // SAFETY: the address belongs to the host, which the stream keeps alive during the hook.
+        let bytes = unsafe { borrow(address) };
+        std::str::from_utf8(bytes).unwrap_or_default()
+    }
+
+    /// Returns the response headers.
+    pub(crate) const fn headers(&self) -> ResponseHeaders<'_> {
+        ResponseHeaders {
+            stream: self,
+            kind: abi::RESPONSE_HEADERS,
+        }
+    }
+
+    /// Returns the response trailers.
+    pub(crate) const fn trailers(&self) -> ResponseHeaders<'_> {
+        ResponseHeaders {
+            stream: self,
+            kind: abi::RESPONSE_TRAILERS,
+        }
+    }
+}
+
+/// Headers or trailers of a response.
+pub(crate) struct ResponseHeaders<'hook> {
+    stream: &'hook Stream<'hook>,
+    kind: u32,
+}
+
+impl Headers for ResponseHeaders<'_> {
+    fn get(&self, name: &str) -> Option<&[u8]> {
+        let mut value = EnvoyBuffer::EMPTY;
+        let mut count = 0;
+        // SAFETY: the stream is valid during the hook, Envoy reads the name during the call, and
+        // both results are writable.
+        let found = unsafe {
+            abi::envoy_dynamic_module_callback_http_get_header(
+                self.stream.ptr,
+                self.kind,
+                ModuleBuffer::new(name),
+                &raw mut value,
+                0,
+                &raw mut count,
+            )
+        };
+        // SAFETY: Envoy keeps the headers during the hook.
+        found.then(|| unsafe { borrow(value) })
+    }
+}
+
+/// Writes a line to Envoy's log.
+pub(crate) fn log(level: Level, line: &str) {
+    let level = level as u32;
+    // SAFETY: no arguments besides the number.
+    if unsafe { abi::envoy_dynamic_module_callback_log_enabled(level) } {
+        // SAFETY: Envoy copies the text during the call.
+        unsafe { abi::envoy_dynamic_module_callback_log(level, ModuleBuffer::new(line)) };
+    }
+}
+
+/// Whether Envoy only validates its configuration. To be called on the main thread.
+pub(crate) fn is_validation_mode() -> bool {
+    // SAFETY: no arguments; `hooks` calls it from `on_lb_config_new`, which runs on the main thread.
+    unsafe { abi::envoy_dynamic_module_callback_is_validation_mode() }
+}
+
+/// Whether the running Envoy exports a callback. `name` ends with a zero byte.
+pub(crate) fn exports(name: &std::ffi::CStr) -> bool {
+    // SAFETY: a null handle searches the symbols of the program; `name` is a C string.
+    let found = unsafe { abi::dlsym(std::ptr::null_mut(), name.as_ptr()) };
+    !found.is_null()
+}

@@ -1,0 +1,203 @@
+//! The load balancer of one thread of Envoy: picks hosts, and on the main thread passes the hosts
+//! of the cluster to the engine.
+//!
+//! Envoy updates its threads one after another, so a thread may know other hosts than the engine
+//! for a moment. A pick that is not healthy on its own thread is repeated; if that does not help,
+//! any healthy host of the thread is better than an error.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, ThreadId};
+
+use plimsoll_core::host::Host;
+use plimsoll_core::model::endpoint_policy::EndpointPolicy;
+use plimsoll_core::picker::{PickArgs, Picker};
+use plimsoll_core::units::FieldError;
+use plimsoll_xds::yaml::ConfigError;
+
+use crate::cluster::Cluster;
+use crate::config::ModuleConfig;
+use crate::host_sets::{HostSets, assignment};
+use crate::host_table::{HostTable, Slot};
+use crate::log::{self, Level};
+use crate::process::Process;
+
+/// `lb_policy_name` of the policy.
+const POLICY: &str = "plimsoll";
+/// `lb_policy_name` of a policy whose picks panic.
+#[cfg(feature = "faults")]
+const PANICKING_POLICY: &str = "plimsoll.panic";
+/// Picks of hosts that the thread does not have before any healthy host is taken.
+const MISSES: u32 = 8;
+
+/// The request that a host is chosen for.
+pub trait Request {
+    /// Hash from the route's hash policy.
+    fn hash(&self) -> Option<u64>;
+    /// How often a host may be rejected.
+    fn reselections(&self) -> u32;
+    /// Whether a retry predicate rejects the host with this index in the list of all hosts.
+    fn rejects(&self, priority: u32, index: usize) -> bool;
+}
+
+/// Configuration of one cluster, from which Envoy creates a load balancer per thread.
+#[derive(Debug)]
+pub struct PolicyConfig {
+    config: ModuleConfig,
+    /// The thread that reads configurations: Envoy's main thread.
+    main_thread: ThreadId,
+    validate_only: bool,
+    panics: bool,
+    cluster: Mutex<Option<Arc<Cluster>>>,
+}
+
+impl PolicyConfig {
+    /// Reads the configuration. To be called on the main thread.
+    pub fn parse(name: &[u8], text: &[u8], validate_only: bool) -> Result<Self, ConfigError> {
+        let name = String::from_utf8_lossy(name);
+        let panics = is_panicking_policy(&name);
+        if name != POLICY && !panics {
+            let reason = format!("unknown policy {name:?}, expected {POLICY:?}");
+            return Err(ConfigError::new("lb_policy_name", reason));
+        }
+        let text = std::str::from_utf8(text)
+            .map_err(|error| ConfigError::new("lb_policy_config", error.to_string()))?;
+        Ok(Self {
+            config: ModuleConfig::parse(text)?,
+            main_thread: thread::current().id(),
+            validate_only,
+            panics,
+            cluster: Mutex::default(),
+        })
+    }
+
+    /// Returns the cluster of this configuration; the first load balancer creates it.
+    fn cluster(&self, name: &str, process: &'static Process) -> Result<Arc<Cluster>, FieldError> {
+        let mut created = self.cluster.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(cluster) = &*created {
+            return Ok(Arc::clone(cluster));
+        }
+        let cluster = Arc::new(Cluster::new(
+            self.config.cluster(name)?,
+            self.config.locality.clone(),
+            self.config.local_cluster_name.clone(),
+            process.now(),
+        ));
+        process.add(&cluster);
+        if !self.validate_only {
+            process.start_timers();
+        }
+        *created = Some(Arc::clone(&cluster));
+        Ok(cluster)
+    }
+}
+
+#[cfg(feature = "faults")]
+fn is_panicking_policy(name: &str) -> bool {
+    name == PANICKING_POLICY
+}
+
+#[cfg(not(feature = "faults"))]
+const fn is_panicking_policy(_: &str) -> bool {
+    false
+}
+
+/// Picks hosts on one thread.
+#[derive(Debug)]
+pub struct LoadBalancer {
+    cluster: Arc<Cluster>,
+    process: &'static Process,
+    picker: Picker,
+    table: HostTable,
+    /// The table does not show the newest membership update.
+    stale: bool,
+    feeds_engine: bool,
+    panics: bool,
+    uses_hash: bool,
+    uses_active_requests: bool,
+}
+
+impl LoadBalancer {
+    /// Creates the load balancer of the calling thread.
+    pub fn new(config: &PolicyConfig, cluster: &str) -> Result<Self, FieldError> {
+        let process = Process::global();
+        let cluster = config.cluster(cluster, process)?;
+        let policy = cluster.config().endpoint_policy();
+        Ok(Self {
+            process,
+            picker: cluster.picker(),
+            table: HostTable::default(),
+            stale: true,
+            feeds_engine: thread::current().id() == config.main_thread,
+            panics: config.panics,
+            uses_hash: policy.is_hash(),
+            uses_active_requests: matches!(policy, EndpointPolicy::LeastRequest(_)),
+            cluster,
+        })
+    }
+
+    /// Handles a change of the hosts, their health, weights or metadata.
+    pub fn handle_membership(&mut self, hosts: &impl HostSets) {
+        self.stale = true;
+        if !self.feeds_engine {
+            return;
+        }
+        match assignment(hosts, self.cluster.name()) {
+            Ok(assignment) => self.process.handle_hosts(&self.cluster, assignment),
+            Err(error) => {
+                let name = self.cluster.name();
+                let line = format!("plimsoll: hosts of {name} are not applied: {error}");
+                log::write(Level::Error, &line);
+            }
+        }
+    }
+
+    /// Chooses a healthy host; `None` if this thread has none.
+    pub fn choose_host(&mut self, hosts: &impl HostSets, request: &impl Request) -> Option<Slot> {
+        #[expect(clippy::panic, reason = "a policy for tests, behind a Cargo feature")]
+        if self.panics {
+            panic!("this policy panics on purpose");
+        }
+        if std::mem::take(&mut self.stale) {
+            self.table.rebuild(hosts);
+        }
+        self.pick(hosts, request).or_else(|| self.table.any())
+    }
+
+    fn pick(&mut self, hosts: &impl HostSets, request: &impl Request) -> Option<Slot> {
+        let Self { picker, table, .. } = self;
+        let active = |host: &Host| {
+            let slot = table.get(host.address());
+            slot.map_or(0, |slot| hosts.active_requests(slot.priority, slot.index))
+        };
+        let hash = self.uses_hash.then(|| request.hash()).flatten();
+        let (mut reselections, mut misses) = (request.reselections(), MISSES);
+        let mut tried: Vec<Arc<Host>> = Vec::new();
+        loop {
+            let args = PickArgs {
+                hash,
+                avoid: &tried,
+                ..Default::default()
+            };
+            let picked = if self.uses_active_requests {
+                picker.pick_with_active_requests(args, &active)
+            } else {
+                picker.pick(args)
+            };
+            let host = picked.host()?;
+            match table.get(host.address()) {
+                Some(slot) => {
+                    if reselections == 0 || !request.rejects(slot.priority, slot.index) {
+                        return Some(slot);
+                    }
+                    reselections -= 1;
+                }
+                None if misses == 0 => return None,
+                None => misses -= 1,
+            }
+            tried.push(Arc::clone(host));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

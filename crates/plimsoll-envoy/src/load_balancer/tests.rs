@@ -1,0 +1,194 @@
+//! Tests of picks through Envoy's lists: zones, retries, health, and threads that are behind.
+
+use std::collections::BTreeMap;
+
+use plimsoll_core::model::health::HealthStatus;
+
+use super::*;
+use crate::host_sets::tests::{Fake, FakeHost};
+
+/// A request that rejects some hosts.
+#[derive(Default)]
+struct FakeRequest {
+    hash: Option<u64>,
+    reselections: u32,
+    rejected: Vec<usize>,
+}
+
+impl Request for FakeRequest {
+    fn hash(&self) -> Option<u64> {
+        self.hash
+    }
+
+    fn reselections(&self) -> u32 {
+        self.reselections
+    }
+
+    fn rejects(&self, _: u32, index: usize) -> bool {
+        self.rejected.contains(&index)
+    }
+}
+
+fn balancer(cluster: &str, config: &str) -> LoadBalancer {
+    let config = PolicyConfig::parse(POLICY.as_bytes(), config.as_bytes(), true).unwrap();
+    LoadBalancer::new(&config, cluster).unwrap()
+}
+
+/// Picks and counts by zone.
+fn zones(balancer: &mut LoadBalancer, hosts: &Fake, picks: u32) -> BTreeMap<&'static str, u32> {
+    let mut counts = BTreeMap::new();
+    for _ in 0..picks {
+        let slot = balancer
+            .choose_host(hosts, &FakeRequest::default())
+            .unwrap();
+        let host = &hosts.priorities[slot.priority as usize][slot.index];
+        assert_eq!(host.health, HealthStatus::Healthy);
+        let healthy = hosts.healthy_address(slot.priority, slot.healthy_index as usize);
+        assert_eq!(healthy, host.address);
+        *counts.entry(host.zone).or_default() += 1;
+    }
+    counts
+}
+
+#[test]
+fn requests_follow_the_zones_of_the_fleet() {
+    // The worked example of docs: fleet 4/2/2, upstream 3/3/3, this Envoy in zone a.
+    let node = "node: {locality: {zone: a}}\ncluster_manager: {local_cluster_name: split.local}";
+    let mut local = balancer("split.local", node);
+    let mut upstream = balancer("split.orders", node);
+    let hosts = Fake::zones(&[("a", 3), ("b", 3), ("c", 3)]);
+    upstream.handle_membership(&hosts);
+    local.handle_membership(&Fake::zones(&[("a", 4), ("b", 2), ("c", 2)]));
+    // A cluster that is added later gets the fleet at once.
+    let mut late = balancer("split.late", node);
+    late.handle_membership(&hosts);
+    for balancer in [&mut upstream, &mut late] {
+        let counts = zones(balancer, &hosts, 6_000);
+        let expected = [("a", 4_000), ("b", 1_000), ("c", 1_000)];
+        for (zone, expected) in expected {
+            assert!(counts[zone].abs_diff(expected) <= 150, "{counts:?}");
+        }
+    }
+}
+
+#[test]
+fn a_thread_that_is_behind_picks_its_own_healthy_hosts() {
+    let mut worker = balancer("behind", "{}");
+    assert_eq!(
+        worker.choose_host(&Fake::default(), &FakeRequest::default()),
+        None
+    );
+    let engine = Fake::zones(&[("a", 4)]);
+    worker.handle_membership(&engine);
+    // The engine has four hosts; this thread has one of them and one more.
+    let mut own = Fake::zones(&[("a", 1)]);
+    own.priorities[0].push(FakeHost::new("b", "10.9.9.9:80"));
+    worker.feeds_engine = false;
+    worker.handle_membership(&own);
+    let counts = zones(&mut worker, &own, 100);
+    assert_eq!(counts.values().sum::<u32>(), 100);
+    assert!(counts["a"] > 50, "{counts:?}");
+    let mut none = own.clone();
+    for host in &mut none.priorities[0] {
+        host.health = HealthStatus::Unhealthy;
+    }
+    worker.handle_membership(&none);
+    assert_eq!(worker.choose_host(&none, &FakeRequest::default()), None);
+}
+
+#[test]
+fn unhealthy_and_degraded_hosts_are_never_picked() {
+    let mut hosts = Fake::zones(&[("a", 10)]);
+    for host in &mut hosts.priorities[0][..6] {
+        host.health = HealthStatus::Degraded;
+    }
+    hosts.priorities[0][6].health = HealthStatus::Unhealthy;
+    let mut balancer = balancer("health", "{}");
+    balancer.handle_membership(&hosts);
+    assert_eq!(zones(&mut balancer, &hosts, 500)["a"], 500);
+}
+
+#[test]
+fn retries_reach_another_host() {
+    let hosts = Fake::zones(&[("a", 2)]);
+    let mut balancer = balancer("retries", "{}");
+    balancer.handle_membership(&hosts);
+    for _ in 0..100 {
+        let retry = FakeRequest {
+            reselections: 1,
+            rejected: vec![0],
+            ..Default::default()
+        };
+        let slot = balancer.choose_host(&hosts, &retry).unwrap();
+        assert_eq!(slot.index, 1);
+        // A predicate that rejects all hosts gets the last one.
+        let hopeless = FakeRequest {
+            reselections: 5,
+            rejected: vec![0, 1],
+            ..Default::default()
+        };
+        assert!(balancer.choose_host(&hosts, &hopeless).is_some());
+    }
+}
+
+#[test]
+fn least_request_reads_envoys_gauges() {
+    let mut hosts = Fake::zones(&[("a", 2)]);
+    hosts.priorities[0][0].active = 100;
+    let mut balancer = balancer("gauges", "cluster: {lb_policy: LEAST_REQUEST}");
+    balancer.handle_membership(&hosts);
+    let mut idle = 0;
+    for _ in 0..400 {
+        let slot = balancer.choose_host(&hosts, &FakeRequest::default());
+        idle += u32::from(slot.unwrap().index == 1);
+    }
+    // Both draws hit the busy host in a quarter of the picks.
+    assert!((250..350).contains(&idle), "{idle}");
+}
+
+#[test]
+fn hashing_uses_the_hash_of_the_request() {
+    let hosts = Fake::zones(&[("a", 5)]);
+    let mut balancer = balancer("hash", "cluster: {lb_policy: MAGLEV}");
+    balancer.handle_membership(&hosts);
+    let mut pick = |hash: u64| {
+        let request = FakeRequest {
+            hash: Some(hash),
+            ..Default::default()
+        };
+        balancer.choose_host(&hosts, &request).unwrap().index
+    };
+    let first: Vec<_> = (0..50).map(&mut pick).collect();
+    let again: Vec<_> = (0..50).map(&mut pick).collect();
+    assert_eq!(first, again);
+    assert!(first.iter().any(|index| *index != first[0]));
+}
+
+#[test]
+fn the_next_priority_takes_over() {
+    let mut hosts = Fake::zones(&[("a", 2)]);
+    hosts
+        .priorities
+        .push(vec![FakeHost::new("b", "10.0.9.1:80")]);
+    let mut balancer = balancer("priorities", "{}");
+    balancer.handle_membership(&hosts);
+    assert_eq!(
+        zones(&mut balancer, &hosts, 100),
+        BTreeMap::from([("a", 100)])
+    );
+    for host in &mut hosts.priorities[0] {
+        host.health = HealthStatus::Unhealthy;
+    }
+    balancer.handle_membership(&hosts);
+    assert_eq!(
+        zones(&mut balancer, &hosts, 100),
+        BTreeMap::from([("b", 100)])
+    );
+}
+
+#[test]
+fn another_policy_name_is_rejected() {
+    let error = PolicyConfig::parse(b"other", b"", true).unwrap_err();
+    assert_eq!(error.path(), "lb_policy_name");
+    assert!(PolicyConfig::parse(POLICY.as_bytes(), b"\xff", true).is_err());
+}

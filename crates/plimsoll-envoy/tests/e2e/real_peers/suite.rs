@@ -1,0 +1,235 @@
+//! The suite that the same library passes on every release: splits, retries, removal, health,
+//! panics, and a clean exit.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde_json::json;
+
+use crate::support::bootstrap::{
+    Endpoint, bootstrap, cluster, load_aware, module, policy, with_orca_filter, write_endpoints,
+};
+use crate::support::envoy::Envoy;
+use crate::support::servers::Server;
+use crate::support::traffic::{Statuses, send, shares};
+use crate::support::{scratch, wait_until};
+
+/// Requests of a measurement; one standard deviation of a share is at most 1 point.
+const REQUESTS: usize = 2_500;
+/// Four standard deviations.
+const TOLERANCE: f64 = 0.04;
+
+#[test]
+fn envoy_1_38() {
+    run("1.38.3");
+}
+
+#[test]
+fn envoy_1_39() {
+    run("1.39.3");
+}
+
+#[test]
+fn envoy_1_40() {
+    run("1.40.0");
+}
+
+/// An Envoy with clusters that use the module, and their servers.
+struct Testbed {
+    directory: PathBuf,
+    envoy: Envoy,
+    servers: Vec<Arc<Server>>,
+    retried: Vec<Arc<Server>>,
+}
+
+fn run(release: &str) {
+    let testbed = Testbed::start(release);
+    testbed.assert_worked_examples();
+    testbed.assert_removal_and_health();
+    testbed.assert_load_reports();
+    testbed.assert_retries();
+    testbed.assert_panic_is_contained();
+    let warnings: Vec<_> = testbed
+        .envoy
+        .log()
+        .lines()
+        .filter(|line| line.contains("invalid host index") || line.contains("ABI"))
+        .map(str::to_owned)
+        .collect();
+    assert!(warnings.is_empty(), "{release}: {warnings:#?}");
+    let status = testbed.envoy.terminate();
+    assert!(status.success(), "{release}: {status}");
+}
+
+impl Testbed {
+    fn start(release: &str) -> Self {
+        let directory = scratch("suite");
+        let servers = Server::zones(&[("zone-a", 3), ("zone-b", 5), ("zone-c", 3)]);
+        let retried = Server::zones(&[("zone-a", 2)]);
+        let zone_aware = module(&json!({ "common_lb_config": {
+            "zone_aware_lb_config": { "min_cluster_size": 1 },
+        } }));
+        let least_request = module(&json!({
+            "lb_policy": "LEAST_REQUEST",
+            "common_lb_config": { "zone_aware_lb_config": { "min_cluster_size": 1 } },
+        }));
+        let plain = policy("plimsoll", &zone_aware);
+        let clusters = [
+            ("fleet", &plain),
+            ("orders", &plain),
+            ("busy", &policy("plimsoll", &least_request)),
+            ("retries", &plain),
+            (
+                "loaded",
+                &policy("plimsoll", &module(&load_aware(json!({})))),
+            ),
+            ("panics", &policy("plimsoll.panic", &zone_aware)),
+        ];
+        for (name, _) in &clusters {
+            write_endpoints(&directory, name, retried.iter().map(Endpoint::from));
+        }
+        let clusters = clusters.map(|(name, policy)| {
+            let cluster = cluster(&directory, name, policy);
+            if name == "loaded" {
+                with_orca_filter(cluster)
+            } else {
+                cluster
+            }
+        });
+        let envoy = Envoy::start(release, &directory, &bootstrap(&clusters, &[]));
+        Self {
+            directory,
+            envoy,
+            servers,
+            retried,
+        }
+    }
+
+    fn write<'a>(&self, cluster: &str, servers: impl IntoIterator<Item = &'a Arc<Server>>) {
+        let endpoints = servers.into_iter().map(Endpoint::from);
+        write_endpoints(&self.directory, cluster, endpoints);
+    }
+
+    /// Returns the first `count` servers of each zone.
+    fn first(&self, counts: [usize; 3]) -> Vec<&Arc<Server>> {
+        let zones = ["zone-a", "zone-b", "zone-c"].into_iter().zip(counts);
+        let of_zone = |(zone, count): (&'static str, usize)| {
+            let servers = self.servers.iter();
+            servers
+                .filter(move |server| server.zone == zone)
+                .take(count)
+        };
+        zones.flat_map(of_zone).collect()
+    }
+
+    /// Writes a fleet with this number of hosts in each zone. Nothing connects to them.
+    fn write_fleet(&self, counts: [u16; 3]) {
+        let zones = ["zone-a", "zone-b", "zone-c"].into_iter().zip(counts);
+        let hosts = (1_u16..).zip(zones).flat_map(|(number, (zone, count))| {
+            (1..=count).map(move |host| Endpoint {
+                zone,
+                address: ([127, 0, 0, 1], 1_000 * number + host).into(),
+                health: "HEALTHY",
+            })
+        });
+        write_endpoints(&self.directory, "fleet", hosts);
+    }
+
+    fn assert_worked_examples(&self) {
+        // Fleet 4/2/2, servers 3/3/3: zone-a has half of the demand and a third of the capacity.
+        self.write_fleet([4, 2, 2]);
+        for cluster in ["orders", "busy"] {
+            self.write(cluster, self.first([3, 3, 3]));
+            self.assert_split(cluster, [2.0 / 3.0, 1.0 / 6.0, 1.0 / 6.0]);
+        }
+        // Equal fleet, servers 3/5/2: zone-a keeps 90 %, the rest fits into zone-b only.
+        self.write_fleet([3, 3, 3]);
+        for cluster in ["orders", "busy"] {
+            self.write(cluster, self.first([3, 5, 2]));
+            self.assert_split(cluster, [0.9, 0.1, 0.0]);
+        }
+    }
+
+    /// Waits until shares are near the expected ones, and then measures them.
+    fn assert_split(&self, cluster: &str, expected: [f64; 3]) {
+        let path = format!("/{cluster}");
+        let shares = |requests| {
+            let shares = shares(self.envoy.listener, &path, &self.servers, requests);
+            ["zone-a", "zone-b", "zone-c"].map(|zone| shares[zone])
+        };
+        let far = |shares: [f64; 3], limit: f64| {
+            let pairs = shares.iter().zip(expected);
+            pairs
+                .map(|(one, other)| (one - other).abs())
+                .any(|off| off > limit)
+        };
+        wait_until("the engine uses the new hosts", || !far(shares(200), 0.12));
+        let measured = shares(REQUESTS);
+        eprintln!("{cluster}: {measured:.4?}, expected {expected:.4?}");
+        assert!(
+            !far(measured, TOLERANCE),
+            "{measured:?}, expected {expected:?}"
+        );
+    }
+
+    fn assert_removal_and_health(&self) {
+        let all = self.first([3, 5, 2]);
+        let (gone, rest) = all.split_first().unwrap();
+        let is_idle = |server: &Server| {
+            let before = server.requests();
+            let statuses = send(self.envoy.listener, "/orders", 300);
+            assert_eq!(statuses, Statuses::from([(200, 300)]));
+            server.requests() == before
+        };
+        self.write("orders", rest.iter().copied());
+        wait_until("a removed host gets no request", || is_idle(gone));
+        assert!(is_idle(gone));
+        self.write("orders", all.iter().copied());
+        wait_until("it gets requests again", || !is_idle(gone));
+        let sick = all.iter().map(|server| Endpoint {
+            health: if server.address == gone.address {
+                "UNHEALTHY"
+            } else {
+                "HEALTHY"
+            },
+            ..Endpoint::from(*server)
+        });
+        write_endpoints(&self.directory, "orders", sick);
+        wait_until("an unhealthy host gets no request", || is_idle(gone));
+        assert!(is_idle(gone));
+        self.write("orders", all.iter().copied());
+        wait_until("a healthy host gets requests again", || !is_idle(gone));
+    }
+
+    /// Zones follow the headroom of their servers: 0.3, 0.7 and 0.6.
+    fn assert_load_reports(&self) {
+        for server in &self.servers {
+            server.set_utilization(match server.zone {
+                "zone-a" => 700,
+                "zone-b" => 300,
+                _ => 400,
+            });
+        }
+        self.write("loaded", self.first([3, 3, 3]));
+        self.assert_split("loaded", [0.1875, 0.4375, 0.375]);
+        self.servers
+            .iter()
+            .for_each(|server| server.set_utilization(0));
+    }
+
+    fn assert_retries(&self) {
+        self.retried[0].set_status(500);
+        let statuses = send(self.envoy.listener, "/retries", 100);
+        assert_eq!(statuses, Statuses::from([(200, 100)]));
+        assert!(self.retried[0].requests() > 0, "first attempts reach it");
+    }
+
+    fn assert_panic_is_contained(&self) {
+        let statuses = send(self.envoy.listener, "/panics", 20);
+        assert_eq!(statuses, Statuses::from([(503, 20)]));
+        let log = self.envoy.log();
+        assert!(log.contains("on_lb_choose_host panicked"), "{log}");
+        let statuses = send(self.envoy.listener, "/orders", 100);
+        assert_eq!(statuses, Statuses::from([(200, 100)]));
+    }
+}

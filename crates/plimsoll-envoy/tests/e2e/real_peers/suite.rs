@@ -152,24 +152,26 @@ impl Testbed {
 
     /// Waits until shares are near the expected ones, and then measures them.
     fn assert_split(&self, cluster: &str, expected: [f64; 3]) {
-        let path = format!("/{cluster}");
-        let shares = |requests| {
-            let shares = shares(self.envoy.listener, &path, &self.servers, requests);
-            ["zone-a", "zone-b", "zone-c"].map(|zone| shares[zone])
-        };
-        let far = |shares: [f64; 3], limit: f64| {
-            let pairs = shares.iter().zip(expected);
-            pairs
-                .map(|(one, other)| (one - other).abs())
-                .any(|off| off > limit)
-        };
-        wait_until("the engine uses the new hosts", || !far(shares(200), 0.12));
-        let measured = shares(REQUESTS);
-        eprintln!("{cluster}: {measured:.4?}, expected {expected:.4?}");
+        wait_until("the engine uses the new hosts", || {
+            self.distance(cluster, expected, 200) < 0.12
+        });
+        let distance = self.distance(cluster, expected, REQUESTS);
         assert!(
-            !far(measured, TOLERANCE),
-            "{measured:?}, expected {expected:?}"
+            distance < TOLERANCE,
+            "{cluster}: {distance:.4} from {expected:?}"
         );
+    }
+
+    /// Sends requests and returns how far the share of a zone is from the expected one, at most.
+    fn distance(&self, cluster: &str, expected: [f64; 3], requests: usize) -> f64 {
+        let path = format!("/{cluster}");
+        let shares = shares(self.envoy.listener, &path, &self.servers, requests);
+        let shares = ["zone-a", "zone-b", "zone-c"].map(|zone| shares[zone]);
+        eprintln!("{cluster}: {shares:.4?}, expected {expected:.4?}");
+        let pairs = shares.iter().zip(expected);
+        pairs
+            .map(|(share, expected)| (share - expected).abs())
+            .fold(0.0, f64::max)
     }
 
     fn assert_removal_and_health(&self) {
@@ -211,7 +213,10 @@ impl Testbed {
             });
         }
         self.write("loaded", self.first([3, 3, 3]));
-        self.assert_split("loaded", [0.1875, 0.4375, 0.375]);
+        // Utilization is smoothed, and hosts report with their first request.
+        wait_until("shares follow the reports", || {
+            self.distance("loaded", [0.1875, 0.4375, 0.375], REQUESTS) < TOLERANCE
+        });
         self.servers
             .iter()
             .for_each(|server| server.set_utilization(0));

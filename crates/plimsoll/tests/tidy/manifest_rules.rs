@@ -166,7 +166,7 @@ pub(crate) fn lints(path: &str, name: &str, manifest: &str) -> Option<Fault> {
     };
     let advice = "every crate has `[lints] workspace = true`; plimsoll-envoy denies unsafe code \
                   and undocumented unsafe blocks";
-    (!sound).then(|| Fault::new(path, 1, "lints", advice.into()))
+    (!sound).then(|| Fault::new(path, 1, "lints", advice))
 }
 
 /// A module of that crate that allows unsafe code and is not one of those that touch the ABI.
@@ -174,8 +174,7 @@ pub(crate) fn unsafe_module(path: &str, text: &str) -> Option<Fault> {
     let file = path.rsplit('/').next().unwrap_or_default();
     let allows = text.contains("(unsafe_code");
     let advice = "only modules that touch the C ABI may have unsafe code";
-    (allows && !UNSAFE_MODULES.contains(&file))
-        .then(|| Fault::new(path, 1, "unsafe code", advice.into()))
+    (allows && !UNSAFE_MODULES.contains(&file)).then(|| Fault::new(path, 1, "unsafe code", advice))
 }
 
 /// Keys of `[package]` that crates.io shows.

@@ -17,6 +17,7 @@ use super::limits::LimitsYaml;
 use super::routes::ListenerYaml;
 use super::security::{IdentityYaml, RelayTlsYaml, TlsYaml};
 use super::service::{Delivery, Mode};
+use super::store::StoreYaml;
 
 /// A configuration file of the control plane.
 #[derive(Clone, Debug, Deserialize)]
@@ -52,6 +53,9 @@ pub(super) struct FileYaml {
     pub(super) limits: LimitsYaml,
     /// Another management server whose resources are relayed. Default none.
     pub(super) relay: Option<RelayYaml>,
+    /// What replicas of the control plane share, so that any number of them can serve at a time.
+    /// Default none: a single process.
+    pub(super) store: Option<StoreYaml>,
     /// Files and directories with more services and listeners, relative to this file. Of a
     /// directory, every `.yaml` and `.yml` file that is not hidden.
     pub(super) include: Vec<String>,
@@ -204,6 +208,7 @@ impl FileYaml {
             ("fleets", fleets),
             ("limits", self.limits != LimitsYaml::default()),
             ("relay", self.relay.is_some()),
+            ("store", self.store.is_some()),
             ("include", !self.include.is_empty()),
         ];
         match settings.iter().find(|(_, set)| *set) {

@@ -36,7 +36,7 @@ const CONTROL: &str = "plimsoll control -c examples/control/control.yaml &";
 const SIDECAR: &str = "plimsoll proxy -c examples/proxy/sidecar/proxy.yaml &";
 
 /// All pages with commands.
-pub(crate) const PAGES: [Page; 25] = [
+pub(crate) const PAGES: [Page; 26] = [
     with_envoy("README.md"),
     given("docs/admin-api.md", &[CONTROL, SIDECAR]),
     page("docs/benchmarks.md"),
@@ -58,6 +58,7 @@ pub(crate) const PAGES: [Page; 25] = [
     page("docs/proxy.md"),
     page("docs/relay.md"),
     page("docs/releasing.md"),
+    page("docs/replicas.md"),
     page("docs/simulator.md"),
     with_envoy("docs/tutorial-envoy.md"),
     page("examples/control/README.md"),
@@ -65,7 +66,7 @@ pub(crate) const PAGES: [Page; 25] = [
 ];
 
 /// Commands that no test inside `make test` can run.
-pub(crate) const NOT_RUN: [NotRun; 9] = [
+pub(crate) const NOT_RUN: [NotRun; 10] = [
     NotRun {
         command: "make bench",
         reason: "builds and measures for minutes",
@@ -75,6 +76,11 @@ pub(crate) const NOT_RUN: [NotRun; 9] = [
         command: "make demo",
         reason: "builds a release and runs until Ctrl-C",
         instead: "crates/plimsoll/tests/demo.rs",
+    },
+    NotRun {
+        command: "make replicas",
+        reason: "builds a release and runs until Ctrl-C",
+        instead: "crates/plimsoll/tests/e2e/real_peers/replicas.rs",
     },
     NotRun {
         command: "cargo install",

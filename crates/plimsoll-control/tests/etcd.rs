@@ -2,12 +2,19 @@
 //! count. Faults of whole clusters are tested in the end-to-end tests of the binary.
 
 #![cfg(feature = "etcd")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests"
+)]
 
-mod etcd_support;
+#[path = "support/etcd.rs"]
+mod support;
 
 use std::time::Duration;
 
-use etcd_support::{Etcd, Replica, node};
+use support::{Etcd, Replica, Seen, node};
 
 /// Requests per second of the nodes in zones a, b and c.
 const DEMAND: [u64; 3] = [600, 200, 200];
@@ -43,7 +50,7 @@ async fn replicas_share_nodes_and_survive_the_store() {
     moved.report(700).await;
     sessions.insert(0, moved);
     for replica in &replicas {
-        let moved = |seen: &etcd_support::Seen| seen.demand == [700, 200, 200] && seen.nodes == 3;
+        let moved = |seen: &Seen| seen.demand == [700, 200, 200] && seen.nodes == 3;
         replica.wait_for("the node at its new replica", moved).await;
     }
 

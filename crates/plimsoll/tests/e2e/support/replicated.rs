@@ -32,8 +32,9 @@ const TICK: Duration = Duration::from_millis(50);
 /// Every node is within 2 points of the truth, always, and within half a point when settled.
 const ALWAYS_BP: u64 = 200;
 const SETTLED_BP: u64 = 50;
-/// Time after which fractions are settled, whatever happened.
-const SETTLING_TIME: Duration = Duration::from_secs(15);
+/// Fractions are settled after this many requests, whatever happened: those of 15 s. Time is counted
+/// in requests, because a busy machine is slower.
+const SETTLING_REQUESTS: u64 = 15 * 400;
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Processes of the test. Dropped in this order: watcher, traffic, proxies, control planes, etcd.
@@ -93,7 +94,7 @@ impl Replicated {
     /// Waits until all is as it should be, within the settling time: every node has the true
     /// fractions, and every replica that runs counts every node once.
     pub(crate) fn settle(&mut self, when: &str) {
-        let start = Instant::now();
+        let (start, from) = (Instant::now(), self.load.succeeded());
         wait_until(&format!("fractions and counts settle {when}"), || {
             let counts = self
                 .replicas
@@ -105,11 +106,12 @@ impl Replicated {
                     .largest_bp()
                     .is_some_and(|(bp, _)| bp <= SETTLED_BP)
         });
-        let took = start.elapsed();
-        eprintln!("settled {when}: {:.1} s", took.as_secs_f64());
+        let requests = self.load.succeeded() - from;
+        let took = start.elapsed().as_secs_f64();
+        eprintln!("settled {when}: {took:.1} s, {requests} requests");
         assert!(
-            self.watcher.is_none() || took <= SETTLING_TIME,
-            "{when}: {took:?}"
+            self.watcher.is_none() || requests <= SETTLING_REQUESTS,
+            "{when}: {requests} requests"
         );
         self.assert_harmless(when);
     }

@@ -236,11 +236,8 @@ impl Replica {
             let fleet = state.planner().fleet("edge", now);
             let scope = fleet.and_then(|fleet| fleet.scopes().next());
             let zones = scope.map(|scope| {
-                let rates = scope.demand().map(|zone| zone.raw_per_second.round());
-                rates
-                    .filter(|rate| *rate > 0.0)
-                    .map(|rate| rate as u64)
-                    .collect()
+                let rates = scope.demand().map(|zone| rounded(zone.raw_per_second));
+                rates.filter(|rate| *rate > 0).collect()
             });
             Seen {
                 demand: zones.unwrap_or_default(),
@@ -332,4 +329,13 @@ pub(crate) fn node(id: &str, zone: &str) -> NodeInfo {
         user_agent_version: String::new(),
         client_features: Vec::new(),
     }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "rates of tests are small"
+)]
+fn rounded(rate: f64) -> u64 {
+    rate.round() as u64
 }

@@ -4,7 +4,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 # Where rustup installs cargo, in case the shell's PATH does not have it.
 export PATH := $(PATH):$(HOME)/.cargo/bin
-.PHONY: help test api msrv demo release soak bench bench-control bench-proxy attack-proxy fuzz mutants fmt clean
+.PHONY: help test api msrv demo replicas release soak bench bench-control bench-proxy attack-proxy fuzz mutants fmt clean
 
 # Steps of `make test`; all if empty: make test STEPS="fmt clippy"
 STEPS ?=
@@ -40,6 +40,11 @@ msrv: ## Compile the libraries with the oldest supported Rust (needs rustup)
 demo: ## Run three zones of proxies and backends and a control plane here, with a dashboard: make demo ARGS=--auto
 	@scripts/deps.sh demo
 	@cargo run --release -- demo $(ARGS)
+
+replicas: ## Run three replicas of the control plane and an etcd with three members here
+	@scripts/deps.sh replicas
+	@cargo build --release
+	@scripts/replicas.sh
 
 release: ## Build the release in target/dist: plimsoll, and its debug symbols in plimsoll.debug
 	@scripts/deps.sh release

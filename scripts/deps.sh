@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs missing dependencies of a Makefile target: deps.sh test|demo|release|bench|bench-proxy|attack-proxy|fuzz|mutants.
+# Installs missing dependencies of a Makefile target: deps.sh test|demo|replicas|release|bench|bench-proxy|attack-proxy|fuzz|mutants.
 # Prints nothing if nothing is missing. Debian packages come from apt, as root or through sudo; the Rust
 # toolchain must be installed already.
 set -euo pipefail
@@ -170,9 +170,13 @@ cargo_mutants_version=27.1.0
 packages=()
 # Rust links with cc; libc6-dev has the start files and the C library.
 have cc || packages+=(gcc libc6-dev)
+# The client of etcd generates its messages, for which protoc needs the common types.
+have protoc || packages+=(protobuf-compiler)
+[[ -e /usr/include/google/protobuf/descriptor.proto ]] || packages+=(libprotobuf-dev)
 
 case "${1:-}" in
   demo) ;;
+  replicas) have etcd || packages+=(etcd-server) ;;
   release) have objcopy || packages+=(binutils) ;;
   # Debian's python3 has venv without ensurepip, which creating one with pip needs.
   # A browser without fonts renders no text.
@@ -183,6 +187,8 @@ case "${1:-}" in
     have h2load || packages+=(nghttp2-client)
     have node || packages+=(nodejs)
     have npm || packages+=(npm)
+    # The store of replicas of the control plane.
+    have etcd || packages+=(etcd-server)
     # To compare the proxy with.
     have_daemon haproxy || packages+=(haproxy)
     have_daemon nginx || packages+=(nginx-light)
@@ -209,7 +215,7 @@ case "${1:-}" in
   # libFuzzer is C++.
   fuzz) have c++ || packages+=(g++) ;;
   mutants) have python3 || packages+=(python3) ;;
-  *) fail "which target? test, demo, release, bench, bench-proxy, attack-proxy, fuzz or mutants" ;;
+  *) fail "which target? test, demo, replicas, release, bench, bench-proxy, attack-proxy, fuzz or mutants" ;;
 esac
 
 install_packages "${packages[@]}"

@@ -20,6 +20,8 @@ pub struct Bootstrap {
     pub sub_zone: String,
     pub control_host: String,
     pub control_port: u16,
+    /// Addresses of further replicas of the control plane. Envoy only: gRPC has one name for all.
+    pub replicas: Vec<(String, u16)>,
     /// `None` for plain text.
     pub tls: Option<BootstrapTls>,
 }
@@ -158,9 +160,15 @@ impl Bootstrap {
     }
 
     fn plain_control_cluster(&self) -> Value {
-        let ip = self.control_host.parse::<std::net::IpAddr>().is_ok();
-        let endpoint = socket_address(&self.control_host, self.control_port);
-        json!({
+        let first = (self.control_host.clone(), self.control_port);
+        let all: Vec<_> = std::iter::once(&first).chain(&self.replicas).collect();
+        let is_ip = |(host, _): &&(String, u16)| host.parse::<std::net::IpAddr>().is_ok();
+        let ip = all.iter().all(is_ip);
+        let endpoints = all
+            .iter()
+            .map(|(host, port)| json!({ "endpoint": { "address": socket_address(host, *port) } }));
+        let endpoints: Vec<_> = endpoints.collect();
+        let mut cluster = json!({
             "name": "plimsoll_control",
             "type": if ip { "STATIC" } else { "STRICT_DNS" },
             "connect_timeout": "1s",
@@ -176,9 +184,20 @@ impl Bootstrap {
             },
             "load_assignment": {
                 "cluster_name": "plimsoll_control",
-                "endpoints": [{ "lb_endpoints": [{ "endpoint": { "address": endpoint } }] }],
+                "endpoints": [{ "lb_endpoints": endpoints }],
             },
-        })
+        });
+        if !self.replicas.is_empty() {
+            // A load reporting stream is retried after 5 s: not at a replica that is gone.
+            cluster["outlier_detection"] = json!({
+                "split_external_local_origin_errors": true,
+                "consecutive_local_origin_failure": 1,
+                "interval": "1s",
+                "base_ejection_time": "10s",
+                "max_ejection_percent": 100,
+            });
+        }
+        cluster
     }
 }
 
@@ -296,6 +315,7 @@ mod tests {
             sub_zone: String::new(),
             control_host: host.to_owned(),
             control_port: 18000,
+            replicas: Vec::new(),
             tls: None,
         }
     }
@@ -314,6 +334,32 @@ mod tests {
             admin_port: None,
             local_cluster_name: "local_cluster".to_owned(),
         }
+    }
+
+    #[test]
+    fn envoy_knows_all_replicas() {
+        let one = bootstrap("10.0.0.1");
+        let several = Bootstrap {
+            replicas: vec![("10.0.0.2".to_owned(), 18000), ("10.0.0.3".to_owned(), 7)],
+            ..one.clone()
+        };
+        let cluster = |bootstrap: &Bootstrap| {
+            bootstrap.envoy(&options())["static_resources"]["clusters"][0].clone()
+        };
+        assert_eq!(cluster(&one)["outlier_detection"], Value::Null);
+        let cluster = cluster(&several);
+        assert_eq!(cluster["type"], "STATIC");
+        let endpoints = &cluster["load_assignment"]["endpoints"][0]["lb_endpoints"];
+        let address = |index: usize| {
+            let address = &endpoints[index]["endpoint"]["address"]["socket_address"];
+            (address["address"].clone(), address["port_value"].clone())
+        };
+        let expected = [("10.0.0.1", 18000), ("10.0.0.2", 18000), ("10.0.0.3", 7)];
+        for (index, (host, port)) in expected.into_iter().enumerate() {
+            assert_eq!(address(index), (json!(host), json!(port)));
+        }
+        let detection = &cluster["outlier_detection"];
+        assert_eq!(detection["consecutive_local_origin_failure"], 1);
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod routes;
 mod schema;
 mod security;
 mod service;
+mod store;
 mod yaml;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,6 +34,9 @@ pub(crate) use removal::check_removal;
 pub use routes::Listener;
 pub use security::{IncomingLimits, RelayTls};
 pub use service::{Delivery, Mode, Service};
+pub(crate) use store::DEFAULT_LEASE_TTL;
+pub use store::Store;
+use store::StoreYaml;
 use yaml::{FileYaml, RelayYaml};
 
 const DEFAULT_LEAVE_AFTER: Duration = Duration::from_secs(30);
@@ -89,6 +93,8 @@ pub struct ControlConfig {
     /// Time without updates after which stock Envoys discard the assignment of their own fleet.
     pub endpoint_stale_after: Option<Duration>,
     pub relay: Option<Relay>,
+    /// What replicas share; `None` for a single process.
+    pub store: Option<Store>,
     /// Zones of proxies whose demand counts, beside those with endpoints of a service.
     pub zones: BTreeSet<Locality>,
     pub limits: Limits,
@@ -196,6 +202,7 @@ impl ControlConfig {
                 .map_or(DEFAULT_LEAVE_AFTER, |after| after.0),
             endpoint_stale_after: yaml.fleets.endpoint_stale_after.map(|after| after.0),
             relay: yaml.relay.as_ref().map(RelayYaml::validate).transpose()?,
+            store: yaml.store.as_ref().map(StoreYaml::validate).transpose()?,
             zones: yaml.fleets.zones()?,
             limits,
             max_removed_percent: yaml.reload.max_removed_percent()?,
@@ -242,6 +249,27 @@ impl ControlConfig {
             }
         }
         Ok(())
+    }
+
+    /// Returns a hash of what all replicas of a control plane should have in common.
+    pub fn fingerprint(&self) -> u64 {
+        let Self {
+            load_reporting_interval,
+            planner,
+            local_cluster_names,
+            leave_after,
+            endpoint_stale_after,
+            relay,
+            zones,
+            services,
+            listeners,
+            ..
+        } = self;
+        let settings = (load_reporting_interval, planner, local_cluster_names);
+        let fleets = (leave_after, endpoint_stale_after, relay, zones);
+        // Debug output is the same in all processes of a version: the maps are sorted.
+        let text = format!("{settings:?}{fleets:?}{services:?}{listeners:?}");
+        xxhash_rust::xxh64::xxh64(text.as_bytes(), 0)
     }
 
     /// Returns the interval at which demand is confirmed to proxies: `demand.heartbeat`, or a third

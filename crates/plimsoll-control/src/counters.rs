@@ -38,7 +38,10 @@ impl Counters {
                 OpenRefusal::DuplicateId { .. } => self.add("duplicate_nodes_total", "", 1),
                 refusal => self.limit_exceeded(refusal.limit()),
             },
-            ControlEvent::Planner(PlannerEvent::NodeMoved { .. })
+            ControlEvent::DuplicateNode { .. } => self.add("duplicate_nodes_total", "", 1),
+            ControlEvent::StoreConnected { .. }
+            | ControlEvent::StoreLost { .. }
+            | ControlEvent::Planner(PlannerEvent::NodeMoved { .. })
             | ControlEvent::ConfigApplied { .. }
             | ControlEvent::HeartbeatShortened { .. }
             | ControlEvent::FleetChanged { .. } => {}

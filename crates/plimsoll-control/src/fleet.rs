@@ -89,8 +89,8 @@ pub struct Opened {
     pub changed: bool,
     /// The node is the first of its fleet in a zone that counts.
     pub new_zone: bool,
-    /// Fleets of nodes that left early, because there was no room for this one.
-    pub left: Vec<Arc<str>>,
+    /// Nodes, as fleet and id, that left early, because there was no room for this one.
+    pub left: Vec<(Arc<str>, Arc<str>)>,
 }
 
 /// A node of a fleet.
@@ -109,6 +109,8 @@ pub struct Member {
     pub lrs_since: Option<Instant>,
     /// Services in the node's load reports since `lrs_since`.
     pub reported: BTreeSet<Arc<str>>,
+    /// Another replica serves the node, so that it stays without a stream to this one.
+    pub is_shared: bool,
 }
 
 impl Fleets {
@@ -142,6 +144,68 @@ impl Fleets {
         now: Instant,
     ) -> Result<Opened, OpenRefusal> {
         let left = self.admit(info, kind, peer)?;
+        // On its load reporting stream, Envoy announces one more client feature: keep the
+        // `NodeInfo` of the discovery stream unless the locality has changed.
+        let opened = self.enter(info, kind == StreamKind::Ads, now);
+        if let Some(member) = self.member_mut(&info.node.cluster, &info.node.id) {
+            *member.streams(kind) += 1;
+            member.peers[kind as usize] = peer;
+            if kind == StreamKind::Lrs {
+                member.lrs_since.get_or_insert(now);
+            }
+        }
+        Ok(Opened { left, ..opened })
+    }
+
+    /// Registers a node that another replica serves, or says why it is refused. A node that also
+    /// has a stream to this replica stays as it is.
+    pub fn share(&mut self, info: &NodeInfo, now: Instant) -> Result<Opened, OpenRefusal> {
+        let left = self.admit(info, StreamKind::Lrs, None)?;
+        let (fleet, id) = (&info.node.cluster, &info.node.id);
+        let opened = match self.member_mut(fleet, id) {
+            Some(member) if member.has_stream() => Opened::default(),
+            _ => self.enter(info, true, now),
+        };
+        if let Some(member) = self.member_mut(fleet, id) {
+            member.is_shared = true;
+        }
+        Ok(Opened { left, ..opened })
+    }
+
+    /// Records that no other replica serves a node. Without a stream to this one it leaves: at
+    /// once if `gone`, else like a node whose last stream has closed. Returns whether it left.
+    pub fn unshare(&mut self, fleet: &Arc<str>, id: &Arc<str>, gone: bool, now: Instant) -> bool {
+        let Some(member) = self.member_mut(fleet, id) else {
+            return false;
+        };
+        member.is_shared = false;
+        if member.has_stream() {
+            return false;
+        }
+        if gone {
+            if let Some(since) = member.disconnected_since {
+                let key = disconnected_key(since, &member.info);
+                self.disconnected.remove(&key);
+            }
+            self.remove(fleet, id);
+            return true;
+        }
+        self.disconnect(fleet, id, now);
+        false
+    }
+
+    /// Lets nodes without a stream start over to wait until they leave.
+    pub fn restart_leaving(&mut self, now: Instant) {
+        for (_, fleet, id) in std::mem::take(&mut self.disconnected) {
+            if let Some(member) = self.member_mut(&fleet, &id) {
+                member.disconnected_since = Some(now);
+                self.disconnected.insert((now, fleet, id));
+            }
+        }
+    }
+
+    /// Adds a node to its fleet, or updates it if it moved or `replace` is set.
+    fn enter(&mut self, info: &NodeInfo, replace: bool, now: Instant) -> Opened {
         let counts_zone = self.counts_zone(&info.node.locality);
         let fleet = self
             .fleets
@@ -158,15 +222,8 @@ impl Fleets {
             let from = member.info.node.locality.clone();
             let moved = from != info.node.locality;
             changed |= moved;
-            // On its load reporting stream, Envoy announces one more client feature: keep the
-            // `NodeInfo` of the discovery stream unless the locality has changed.
-            if changed || kind == StreamKind::Ads {
+            if changed || replace {
                 member.info = info.clone();
-            }
-            *member.streams(kind) += 1;
-            member.peers[kind as usize] = peer;
-            if kind == StreamKind::Lrs {
-                member.lrs_since.get_or_insert(now);
             }
             if let Some(since) = member.disconnected_since.take() {
                 self.disconnected
@@ -176,21 +233,21 @@ impl Fleets {
                 fleet.moved(&from, &info.node.locality);
             }
         }
-        Ok(Opened {
+        Opened {
             changed,
             new_zone,
-            left,
-        })
+            left: Vec::new(),
+        }
     }
 
     /// Checks the limits. If there is no room, nodes without a stream leave, the oldest first;
-    /// returns their fleets.
+    /// returns them.
     fn admit(
         &mut self,
         info: &NodeInfo,
         kind: StreamKind,
         peer: Option<IpAddr>,
-    ) -> Result<Vec<Arc<str>>, OpenRefusal> {
+    ) -> Result<Vec<(Arc<str>, Arc<str>)>, OpenRefusal> {
         let node = &info.node;
         let fleet = self.fleets.get(&node.cluster);
         if let Some(fleet) = fleet {
@@ -201,7 +258,7 @@ impl Fleets {
             }
         }
         let is_known = fleet.is_some();
-        let mut left = BTreeSet::new();
+        let mut left = Vec::new();
         let limits = self.limits;
         while self.nodes >= limits.nodes || !is_known && self.fleets.len() >= limits.fleets {
             let Some((_, name, id)) = self.disconnected.pop_first() else {
@@ -212,9 +269,9 @@ impl Fleets {
                 });
             };
             self.remove(&name, &id);
-            left.insert(name);
+            left.push((name, id));
         }
-        Ok(left.into_iter().collect())
+        Ok(left)
     }
 
     fn check_zone(&self, fleet: &Fleet, node: &Node) -> Result<(), OpenRefusal> {
@@ -241,8 +298,7 @@ impl Fleets {
 
     /// Unregisters a stream of a node. Returns whether it was the node's last stream of this kind.
     pub fn close(&mut self, fleet: &str, id: &str, kind: StreamKind, now: Instant) -> bool {
-        let fleet = self.fleets.get_mut(fleet);
-        let Some(member) = fleet.and_then(|fleet| fleet.members.get_mut(id)) else {
+        let Some(member) = self.member_mut(fleet, id) else {
             return false;
         };
         let streams = member.streams(kind);
@@ -252,12 +308,30 @@ impl Fleets {
             member.lrs_since = None;
             member.reported.clear();
         }
-        if member.ads_streams + member.lrs_streams == 0 && member.disconnected_since.is_none() {
-            member.disconnected_since = Some(now);
-            self.disconnected
-                .insert(disconnected_key(now, &member.info));
+        if !member.has_stream() && !member.is_shared {
+            self.disconnect(fleet, id, now);
         }
         last
+    }
+
+    fn disconnect(&mut self, fleet: &str, id: &str, now: Instant) {
+        let Some(member) = self.member_mut(fleet, id) else {
+            return;
+        };
+        if member.disconnected_since.is_none() {
+            member.disconnected_since = Some(now);
+            let key = disconnected_key(now, &member.info);
+            self.disconnected.insert(key);
+        }
+    }
+
+    /// Returns a node of a fleet.
+    pub fn member(&self, fleet: &str, id: &str) -> Option<&Member> {
+        self.fleets.get(fleet)?.members.get(id)
+    }
+
+    fn member_mut(&mut self, fleet: &str, id: &str) -> Option<&mut Member> {
+        self.fleets.get_mut(fleet)?.members.get_mut(id)
     }
 
     /// Records that a load report of a node has named a service.
@@ -270,16 +344,16 @@ impl Fleets {
         }
     }
 
-    /// Removes nodes that have been disconnected for `leave_after`; returns the fleets they left.
-    pub fn expire(&mut self, leave_after: Duration, now: Instant) -> Vec<Arc<str>> {
-        let mut changed = BTreeSet::new();
+    /// Removes nodes that have been disconnected for `leave_after`; returns their fleets and ids.
+    pub fn expire(&mut self, leave_after: Duration, now: Instant) -> Vec<(Arc<str>, Arc<str>)> {
+        let mut left = Vec::new();
         while self.deadline(leave_after).is_some_and(|due| due <= now)
             && let Some((_, name, id)) = self.disconnected.pop_first()
         {
             self.remove(&name, &id);
-            changed.insert(name);
+            left.push((name, id));
         }
-        changed.into_iter().collect()
+        left
     }
 
     /// Returns when [`Self::expire`] removes the next node.
@@ -385,6 +459,7 @@ impl Fleet {
             disconnected_since: None,
             lrs_since: None,
             reported: BTreeSet::new(),
+            is_shared: false,
         };
         self.members.insert(Arc::clone(&info.node.id), member);
         self.forget_representatives();
@@ -453,6 +528,11 @@ fn assignment(name: &str, zones: BTreeMap<Locality, Vec<LbEndpoint>>) -> Cluster
 }
 
 impl Member {
+    /// Whether the node has a stream to this replica.
+    pub const fn has_stream(&self) -> bool {
+        self.ads_streams + self.lrs_streams > 0
+    }
+
     const fn streams(&mut self, kind: StreamKind) -> &mut u32 {
         match kind {
             StreamKind::Ads => &mut self.ads_streams,

@@ -65,4 +65,26 @@ plimsoll_core::log_lines! {
     RELAYED_RESPONSE_REJECTED = Warn,
         "response of the management server behind the relay rejected (NACK)",
         "Correct the resource at that server; `reason` names the field.";
+    /// The store is connected: load reports of `nodes` nodes of all replicas count.
+    STORE_CONNECTED = Info, "store connected", "";
+    /// The store that replicas share cannot be reached. Nodes of other replicas count with their
+    /// last load reports until it can.
+    STORE_LOST = Warn, "store lost; going on with what is known",
+        "Look at etcd, and at the network to its members; `reason` has the last error.";
+    /// The store cannot be reached since the start. Returning proxies keep the weights that they
+    /// have, new ones get host counts.
+    STORE_UNREACHABLE = Warn, "store cannot be reached; demand of other replicas is unknown",
+        "Look at etcd, and at the network to its members; `reason` has the last error.";
+    /// The record of a node is too large for the store: other replicas do not count its demand.
+    RECORD_TOO_LARGE = Warn, "load report of a node is too large to share with other replicas",
+        "Look at the node: it reports thousands of clusters or localities.";
+    /// A record in the store cannot be decoded. It is ignored.
+    RECORD_INVALID = Warn, "record in the store is invalid; ignored",
+        "Look for another program that writes under `store.etcd.prefix`.";
+    /// Two proxies with the same id report load, one to this replica and one to another.
+    DUPLICATE_AT_REPLICAS = Warn, "node id is in use at another replica",
+        "Give every proxy its own `node.id`; the newest load report of the two counts.";
+    /// The history of etcd could not be compacted. It grows until that succeeds.
+    COMPACTION_FAILED = Warn, "history of etcd not compacted",
+        "Look at `error`; let etcd compact by itself (`--auto-compaction-retention`).";
 }

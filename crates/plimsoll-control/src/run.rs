@@ -4,9 +4,11 @@
 //! configuration stays in use; the reason is in the log and on the admin API.
 
 use std::error::Error;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use plimsoll_core::log_line;
@@ -15,7 +17,7 @@ use plimsoll_serve::{
     FileSource, Incoming, IncomingOptions, Reloads, ServerTls, ServerTlsSettings, TlsError,
     WatchedTls, bind, server_tls_without_resumption,
 };
-use plimsoll_xds::driver::{ServerOptions, serve};
+use plimsoll_xds::driver::{Clock, ServerOptions, serve};
 use plimsoll_xds::yaml::ConfigError;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc};
@@ -24,7 +26,10 @@ use tokio::task::JoinHandle;
 use crate::config::{ControlConfig, IncomingLimits, check_removal};
 use crate::relay::RelayConnector;
 use crate::reload::{ReloadRequest, ReloadRequests};
-use crate::server::{Discovery, Handle, LoadReporting, Writer, start};
+use crate::server::{Discovery, Handle, LoadReporting, Writer, start_replica};
+#[cfg(feature = "etcd")]
+use crate::store::EtcdStore;
+use crate::store::ReplicaIdentity;
 use crate::transport::XdsIncoming;
 use crate::{admin, log_lines, source};
 
@@ -45,6 +50,8 @@ pub struct Options {
     pub admin: Option<SocketAddr>,
     /// Overrides the field `read_only` of the configuration file.
     pub read_only: Option<SocketAddr>,
+    /// Name of this replica; by default the name of the host and random digits.
+    pub replica_id: Option<String>,
 }
 
 /// Addresses that the control plane listens on.
@@ -114,6 +121,8 @@ pub struct Control {
     writer: Writer,
     context: Context,
     reloads: mpsc::Receiver<ReloadRequest>,
+    #[cfg(feature = "etcd")]
+    store: Option<EtcdStore>,
 }
 
 impl Control {
@@ -126,7 +135,10 @@ impl Control {
         let (admin, admin_address) = bind_optional(config.admin).await?;
         let (read_only, read_only_address) = bind_optional(config.read_only).await?;
         let listeners = Listeners::start(&config).map_err(unusable)?;
-        let (writer, handle) = start(Arc::clone(&config));
+        let replica = config.store.as_ref().map(|_| options.replica());
+        let (writer, handle) = start_replica(Arc::clone(&config), replica.as_ref());
+        #[cfg(feature = "etcd")]
+        let store = store(&config, replica, address, &handle).map_err(unusable)?;
         set_relay_connector(&handle, &config).map_err(unusable)?;
         let bound = Bound {
             xds: address,
@@ -149,6 +161,8 @@ impl Control {
             writer,
             context,
             reloads,
+            #[cfg(feature = "etcd")]
+            store,
         })
     }
 
@@ -180,7 +194,12 @@ impl Control {
             in_force: self.config,
             context: context.clone(),
         };
-        let edits = tokio::spawn(edits.apply_all(self.source, self.reloads));
+        let mut tasks = vec![tokio::spawn(edits.apply_all(self.source, self.reloads))];
+        #[cfg(feature = "etcd")]
+        tasks.extend(
+            self.store
+                .map(|store| tokio::spawn(store.run(stopping.clone()))),
+        );
         let read_only = AdminOptions {
             pages: admin.pages.clone(),
             hosts: admin.hosts.clone(),
@@ -222,15 +241,30 @@ impl Control {
             }
         };
         stopping.cancel();
-        let _ = edits.await;
-        for admin in admin.into_iter().flatten() {
-            let _ = admin.await;
+        for task in tasks.into_iter().chain(admin.into_iter().flatten()) {
+            let _ = task.await;
         }
         // The writer exits because the last handle has been dropped.
         let _ = writer.await;
         served
             .map_err(|error| RunError::Failed("cannot serve ADS and LRS".to_owned(), error.into()))
     }
+}
+
+/// Creates the task that connects replicas, if the configuration has a store.
+#[cfg(feature = "etcd")]
+fn store(
+    config: &ControlConfig,
+    replica: Option<ReplicaIdentity>,
+    listen: SocketAddr,
+    handle: &Handle,
+) -> Result<Option<EtcdStore>, TlsError> {
+    let stats = handle.store_stats().cloned();
+    let (Some(settings), Some(replica), Some(stats)) = (&config.store, replica, stats) else {
+        return Ok(None);
+    };
+    let listen = listen.to_string();
+    EtcdStore::new(settings.clone(), replica, listen, handle.clone(), stats).map(Some)
 }
 
 fn serve_admin(
@@ -321,7 +355,7 @@ fn set_relay_connector(handle: &Handle, config: &ControlConfig) -> Result<(), Tl
     let connector = match (tls, current) {
         (None, _) => None,
         (Some(tls), Some(current)) if current.settings() == tls => Some(current),
-        (Some(tls), _) => Some(Arc::new(RelayConnector::start(Arc::clone(tls))?)),
+        (Some(tls), _) => Some(Arc::new(RelayConnector::start("relay", Arc::clone(tls))?)),
     };
     handle.upstreams().set_connector(connector);
     Ok(())
@@ -333,6 +367,22 @@ impl Options {
         config.admin = self.admin.or(config.admin);
         config.read_only = self.read_only.or(config.read_only);
         config
+    }
+
+    fn replica(&self) -> ReplicaIdentity {
+        let instance = RandomState::new().build_hasher().finish();
+        let id = self.replica_id.clone().unwrap_or_else(|| {
+            let host = rustix::system::uname();
+            let host = host.nodename().to_string_lossy();
+            format!("{host}-{:08x}", instance >> 32)
+        });
+        let clock = Clock::system();
+        let now = clock.unix_origin() + Duration::from_nanos(clock.now().as_nanos());
+        ReplicaIdentity {
+            id: id.into(),
+            instance,
+            started_unix_ms: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
+        }
     }
 }
 
@@ -403,6 +453,7 @@ fn restart_needed(started: &ControlConfig, edited: &ControlConfig) -> Vec<&'stat
         ("admin", started.admin != edited.admin),
         ("admin_tls", started.admin_tls != edited.admin_tls),
         ("read_only", started.read_only != edited.read_only),
+        ("store", started.store != edited.store),
         (
             "demand.max_times_median",
             old.max_times_median() != new.max_times_median(),
@@ -454,6 +505,7 @@ mod tests {
             listen: Some(([127, 0, 0, 1], 0).into()),
             admin: Some(([127, 0, 0, 1], 0).into()),
             read_only: None,
+            ..Options::default()
         }
     }
 

@@ -33,13 +33,15 @@ use crate::fleet::{OpenRefusal, StreamKind};
 use crate::identity::Rules;
 use crate::log_lines;
 use crate::relay::{Overlay, RelayUpstreams, RelayedResource, StreamStatus};
+use crate::replicas::StoreInput;
 use crate::state::{State, ViewKey};
+use crate::store::StoreStats;
 
 use authorization::RefusalLog;
-pub use handlers::{Discovery, LoadReporting};
+pub use handlers::{Discovery, LoadReporting, Reporter};
 pub use recent::{EventSeverity, RecentEvent, RecentEvents};
 pub use record::{ResponseTotals, StreamRecord, StreamRecords};
-pub use writer::{Writer, start};
+pub use writer::{Writer, start, start_replica};
 
 /// Capacity of the writer's queue in messages. The size of load reports is limited beside it, by
 /// `limits.queue_bytes`; other messages are small.
@@ -59,6 +61,8 @@ pub struct Handle {
     queue_bytes_capacity: usize,
     rules: Arc<watch::Sender<Arc<Rules>>>,
     refusals: Arc<RefusalLog>,
+    /// `None` without a store.
+    store: Option<Arc<StoreStats>>,
 }
 
 type Inspection = Box<dyn FnOnce(&State, Instant) + Send>;
@@ -82,6 +86,7 @@ pub(crate) enum Message {
         _bytes: OwnedSemaphorePermit,
     },
     RelayedResource(RelayedResource),
+    Store(StoreInput),
     Config(Arc<ControlConfig>),
     Inspect(Inspection),
 }
@@ -177,6 +182,22 @@ impl Handle {
     /// Returns the latest events, for the dashboard.
     pub const fn recent(&self) -> &Arc<RecentEvents> {
         &self.recent
+    }
+
+    /// Passes on a change in the store that replicas share.
+    pub async fn store(&self, input: StoreInput) -> Result<(), Stopped> {
+        self.send(Message::Store(input)).await
+    }
+
+    /// Returns statistics of the store; `None` without a store.
+    pub const fn store_stats(&self) -> Option<&Arc<StoreStats>> {
+        self.store.as_ref()
+    }
+
+    /// Returns whether to write a log line that may be frequent, and how many were left out.
+    #[cfg(feature = "etcd")]
+    pub(crate) fn admit(&self, kind: &'static str, now: Instant) -> Option<u64> {
+        self.throttle.admit(kind, now)
     }
 
     /// Returns the status of the streams to the relayed server.

@@ -11,6 +11,8 @@
 
 mod event;
 mod localities;
+mod refresh;
+mod replicated;
 mod suspects;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -20,7 +22,7 @@ use std::time::Duration;
 
 use plimsoll_core::model::load_report::ClusterStats;
 use plimsoll_core::model::locality::Locality;
-use plimsoll_core::planner::{PlanScope, Planner};
+use plimsoll_core::planner::{Plan, PlanScope, Planner, PlannerEvent};
 use plimsoll_core::time::Instant;
 use plimsoll_xds::ads::view::View;
 use plimsoll_xds::error::DecodeError;
@@ -28,14 +30,15 @@ use plimsoll_xds::lrs::{LrsSettings, LrsTraffic};
 use plimsoll_xds::node::NodeInfo;
 
 use crate::config::{ControlConfig, Service};
-use crate::delivery::NodeClass;
 use crate::fleet::{Fleets, OpenRefusal, StreamKind};
-use crate::fleet_plan::{FleetPlan, Plans, plan};
+use crate::fleet_plan::{FleetPlan, Plans};
 use crate::relay::{Overlay, RelayedClusters, RelayedResource};
-use crate::view::{Catalog, SentResources, Withheld};
+use crate::replicas::{NodeKey, Replicas};
+use crate::view::{Catalog, SentResources};
 
 pub use event::{ControlEvent, ViewKey};
 use localities::{has_localities, known_localities};
+use refresh::has_demand;
 pub use suspects::{Suspects, Suspicion};
 
 /// Time beyond one load reporting interval after which views are no longer withheld. Envoy retries
@@ -50,6 +53,7 @@ const MEMBERSHIP_DELAY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct State {
     file_config: Arc<ControlConfig>,
+    fingerprint: u64,
     /// `file_config` with policies and endpoints learned from the relayed server.
     config: Arc<ControlConfig>,
     relayed: RelayedClusters,
@@ -72,6 +76,10 @@ pub struct State {
     /// Unix time that corresponds to `Instant::ORIGIN`.
     unix_origin: Duration,
     hold_until: Option<Instant>,
+    /// `None` without a store.
+    replicas: Option<Replicas>,
+    /// Plans that are not delivered before the store has been read.
+    waiting_plans: BTreeMap<PlanScope, Arc<Plan>>,
     /// Fleets whose plans and views are out of date.
     dirty: BTreeSet<Arc<str>>,
     /// Fleets whose membership has changed, with the time to publish the change. Batching keeps a
@@ -101,12 +109,15 @@ impl State {
             generation: 0,
             unix_origin: Duration::ZERO,
             hold_until: Some(now.saturating_add(hold)),
+            replicas: None,
+            waiting_plans: BTreeMap::new(),
             dirty: BTreeSet::new(),
             membership_due: BTreeMap::new(),
             changed_views: BTreeSet::new(),
             changed_traffic: BTreeSet::new(),
             events: VecDeque::new(),
             relayed: RelayedClusters::default(),
+            fingerprint: config.fingerprint(),
             file_config: Arc::clone(&config),
             config,
         };
@@ -137,6 +148,7 @@ impl State {
             self.views.clear();
             self.overlays.clear();
         }
+        self.fingerprint = config.fingerprint();
         self.file_config = config;
         self.complete_config(now);
         self.process_due(now);
@@ -159,7 +171,7 @@ impl State {
         peer: Option<IpAddr>,
         now: Instant,
     ) -> Result<ViewKey, OpenRefusal> {
-        let holding = self.hold_until.is_some_and(|until| now < until)
+        let holding = (self.hold_until.is_some_and(|until| now < until) || self.awaits_store())
             && !has_demand(&self.plans, &node.node.cluster);
         let key = ViewKey::of(node, returning && holding);
         let opened = match self.fleets.open(node, kind, peer, now) {
@@ -176,9 +188,8 @@ impl State {
             }
         };
         let later = now.saturating_add(MEMBERSHIP_DELAY);
-        for fleet in &opened.left {
-            self.membership_changed(fleet, later);
-        }
+        self.nodes_left(&opened.left, now);
+        self.replicas_open(node, kind, now);
         if opened.changed {
             // Envoy does not route by zone if its own zone is missing in its fleet's assignment.
             let due = if opened.new_zone { now } else { later };
@@ -200,7 +211,10 @@ impl State {
     pub fn handle_close(&mut self, node: &NodeInfo, kind: StreamKind, now: Instant) {
         let (fleet, id) = (&node.node.cluster, &node.node.id);
         let last = self.fleets.close(fleet, id, kind, now);
-        if last && kind == StreamKind::Lrs {
+        if let Some(replicas) = &mut self.replicas {
+            // The node may be moving to another replica: it counts for a while.
+            replicas.handle_close(&NodeKey::of(&node.node), kind, now);
+        } else if last && kind == StreamKind::Lrs {
             self.planner.handle_disconnect(id, fleet, now);
         }
         self.process_due(now);
@@ -216,6 +230,21 @@ impl State {
 
     /// Processes a load report. Only configured clusters count, unless `wants_all_reports`.
     pub fn handle_report(&mut self, node: &NodeInfo, stats: &[ClusterStats], now: Instant) {
+        let counted = self.counted(stats);
+        for stats in &counted {
+            self.fleets.reported(&node.node, &stats.cluster_name);
+        }
+        if let Some(replicas) = &mut self.replicas
+            && !counted.is_empty()
+        {
+            replicas.handle_report(node, &counted, now);
+        }
+        self.planner.handle_load_reports(&node.node, &counted, now);
+        self.process_due(now);
+    }
+
+    /// Returns the part of a load report that counts.
+    fn counted(&self, stats: &[ClusterStats]) -> Vec<ClusterStats> {
         let all = self.wants_all_reports();
         let mut counted = Vec::with_capacity(stats.len());
         for stats in stats {
@@ -228,21 +257,25 @@ impl State {
             if counts {
                 let limit = self.config.limits.fleets.zones_per_fleet;
                 counted.push(known_localities(stats, service, limit).into_owned());
-                self.fleets.reported(&node.node, &stats.cluster_name);
             }
         }
-        self.planner.handle_load_reports(&node.node, &counted, now);
-        self.process_due(now);
+        counted
     }
 
     /// Processes timers that have expired.
     pub fn handle_timeout(&mut self, now: Instant) {
+        // Before the planner, so that it does not forget reports that are repeated.
+        self.replicas_timeout(now);
         self.planner.handle_timeout(now);
-        for fleet in self.fleets.expire(self.config.leave_after, now) {
-            self.membership_changed(&fleet, now.saturating_add(MEMBERSHIP_DELAY));
+        if !self.store_is_away() {
+            let left = self.fleets.expire(self.config.leave_after, now);
+            self.nodes_left(&left, now);
         }
         if self.hold_until.is_some_and(|until| until <= now) {
             self.hold_until = None;
+            if let Some(replicas) = &mut self.replicas {
+                replicas.forget_start();
+            }
             let keys = self.views.keys().chain(self.overlays.keys());
             let returning = keys.filter(|key| key.returning);
             self.dirty
@@ -284,7 +317,10 @@ impl State {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let deadlines = [
             self.planner.poll_timeout(),
-            self.fleets.deadline(self.config.leave_after),
+            (!self.store_is_away())
+                .then(|| self.fleets.deadline(self.config.leave_after))
+                .flatten(),
+            self.replicas.as_ref().and_then(Replicas::poll_timeout),
             self.hold_until,
             self.membership_due.values().min().copied(),
         ];
@@ -308,6 +344,11 @@ impl State {
     /// Returns the active configuration, with policies and endpoints of the relayed server.
     pub const fn config(&self) -> &Arc<ControlConfig> {
         &self.config
+    }
+
+    /// Returns a hash of the configuration, which replicas should have in common.
+    pub const fn fingerprint(&self) -> u64 {
+        self.fingerprint
     }
 
     /// Returns the nodes of each fleet.
@@ -385,6 +426,7 @@ impl State {
 
     /// Applies due membership changes and processes updates and events of the planner.
     fn process_due(&mut self, now: Instant) {
+        self.replicas_timeout(now);
         let due: Vec<_> = self
             .membership_due
             .iter()
@@ -402,26 +444,45 @@ impl State {
         }
         while let Some(plan) = self.planner.poll_update() {
             self.event(ControlEvent::Planned(Arc::clone(&plan)));
-            // Partial demand of a fleet would mislead more than the previous plan, which stays.
-            if plan.warming_up && !self.all_nodes_reported(&plan.scope.fleet, now) {
-                continue;
+            if self.awaits_store() {
+                // Other replicas may know more nodes.
+                self.waiting_plans.insert(plan.scope.clone(), plan);
+            } else {
+                self.take_plan(plan, now);
             }
-            self.dirty.insert(Arc::clone(&plan.scope.fleet));
-            if plan.scope.upstream_cluster.is_some() && !plan.has_data() {
-                // Names of clusters come from load reports: they must not be kept forever.
-                self.plan_times.remove(&plan.scope);
-                self.plans.remove(&plan.scope);
-                continue;
-            }
-            self.plan_times
-                .insert(plan.scope.clone(), (plan.generation, now));
-            self.plans.insert(plan.scope.clone(), plan);
         }
         while let Some(event) = self.planner.poll_event() {
+            if let (Some(replicas), PlannerEvent::NodeLeft { fleet, node, .. }) =
+                (&mut self.replicas, &event)
+            {
+                let (fleet, id) = (Arc::clone(fleet), Arc::clone(node));
+                replicas.handle_silent(&NodeKey { fleet, id });
+            }
             let event = ControlEvent::Planner(event);
             self.suspects.handle_event(&event, now);
             self.event(event);
         }
+    }
+
+    /// Makes a plan the one to deliver, unless demand is still incomplete.
+    fn take_plan(&mut self, plan: Arc<Plan>, now: Instant) {
+        let fleet = &plan.scope.fleet;
+        let replicas = self.replicas.as_ref();
+        let complete = replicas.is_some_and(|replicas| replicas.knew(fleet));
+        // Partial demand of a fleet would mislead more than the previous plan, which stays.
+        if plan.warming_up && !complete && !self.all_nodes_reported(fleet, now) {
+            return;
+        }
+        self.dirty.insert(Arc::clone(fleet));
+        if plan.scope.upstream_cluster.is_some() && !plan.has_data() {
+            // Names of clusters come from load reports: they must not be kept forever.
+            self.plan_times.remove(&plan.scope);
+            self.plans.remove(&plan.scope);
+            return;
+        }
+        self.plan_times
+            .insert(plan.scope.clone(), (plan.generation, now));
+        self.plans.insert(plan.scope.clone(), plan);
     }
 
     /// Whether every node of a fleet has reported demand, so that the sums are complete before the
@@ -437,6 +498,7 @@ impl State {
         self.config = self.relayed.complete(&self.file_config);
         self.set_heartbeat(now);
         self.set_limits();
+        self.replicas_config();
         self.catalog = Catalog::new(&self.config);
         let keys = self.views.keys().chain(self.overlays.keys());
         self.dirty.extend(keys.map(|key| Arc::clone(&key.fleet)));
@@ -493,67 +555,6 @@ impl State {
         self.config.relay.is_some() && self.config.services.is_empty()
     }
 
-    fn refresh(&mut self) {
-        while let Some(fleet) = self.dirty.pop_first() {
-            let plan = FleetPlan::new(&fleet, &self.fleets, &self.config, &self.plans);
-            let holding = self.hold_until.is_some() && !has_demand(&self.plans, &fleet);
-            // Receivers in different zones often see the same resources, which are built once.
-            let mut shared: BTreeMap<_, Arc<View>> = BTreeMap::new();
-            for (key, view) in self.views.range_mut(first_key(&fleet)..) {
-                if key.fleet != fleet {
-                    break;
-                }
-                let withheld = withheld(key, holding);
-                let by_zone =
-                    self.catalog.depends_on_zone(key.class) && plan.has_zone(&key.locality);
-                let zone = by_zone.then_some(&key.locality);
-                let next = shared
-                    .entry((key.class, zone, withheld == Withheld::Demand))
-                    .or_insert_with(|| {
-                        self.generation += 1;
-                        Arc::new(self.catalog.view(key, &plan, withheld, self.generation))
-                    });
-                if next.has_same_content(view) {
-                    // Streams compare pointers: keep the one that they have.
-                    *next = Arc::clone(view);
-                } else {
-                    *view = Arc::clone(next);
-                    self.changed_views.insert(key.clone());
-                }
-            }
-            for (key, overlay) in self.overlays.range_mut(first_key(&fleet)..) {
-                if key.fleet != fleet {
-                    break;
-                }
-                self.generation += 1;
-                let withheld = withheld(key, holding);
-                let next = self.catalog.overlay(key, &plan, withheld, self.generation);
-                *overlay = Arc::new(next);
-                self.changed_overlays.insert(key.clone());
-            }
-            self.changed_traffic.insert(Arc::clone(&fleet));
-            if self.is_fleet_gone(&fleet) {
-                self.plans.retain(|scope, _| scope.fleet != fleet);
-                self.plan_times.retain(|scope, _| scope.fleet != fleet);
-                self.fleet_plans.remove(&fleet);
-            } else {
-                self.fleet_plans.insert(fleet, plan);
-            }
-        }
-    }
-
-    /// Whether a fleet has no nodes and no views left. Fleet names come from the network.
-    fn is_fleet_gone(&self, fleet: &Arc<str>) -> bool {
-        let first = first_key(fleet);
-        let view = self.views.range(&first..).next().map(|(key, _)| key);
-        let overlay = self.overlays.range(&first..).next().map(|(key, _)| key);
-        self.fleets.members(fleet).next().is_none()
-            && [view, overlay]
-                .into_iter()
-                .flatten()
-                .all(|key| key.fleet != *fleet)
-    }
-
     /// Returns the demand of a fleet by service, for nodes that get demand with LRS responses.
     pub fn traffic(&self, fleet: &str) -> Arc<LrsTraffic> {
         let plan = self.fleet_plans.get(fleet);
@@ -566,28 +567,6 @@ impl State {
             self.events.pop_front();
         }
         self.events.push_back(event);
-    }
-}
-
-fn has_demand(plans: &Plans, fleet: &Arc<str>) -> bool {
-    plan(plans, fleet, None).is_some_and(|plan| plan.has_data())
-}
-
-/// Returns whether to withhold demand from receivers with `key`.
-fn withheld(key: &ViewKey, holding: bool) -> Withheld {
-    if key.returning && holding {
-        Withheld::Demand
-    } else {
-        Withheld::Nothing
-    }
-}
-
-fn first_key(fleet: &Arc<str>) -> ViewKey {
-    ViewKey {
-        fleet: Arc::clone(fleet),
-        class: NodeClass::Plimsoll,
-        locality: Locality::default(),
-        returning: false,
     }
 }
 

@@ -24,6 +24,7 @@ pub mod load_stats;
 pub mod metadata;
 pub mod mirror;
 pub mod policy;
+pub mod replica;
 pub mod route;
 pub mod subset;
 pub mod tls;

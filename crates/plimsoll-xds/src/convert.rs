@@ -15,6 +15,7 @@ pub(crate) mod load_assignment;
 pub(crate) mod load_report;
 mod matcher;
 pub(crate) mod node;
+pub(crate) mod replica;
 pub(crate) mod route;
 mod route_match;
 

@@ -9,6 +9,7 @@
 //! | `ads` | discovery, as state machines without IO | `messages` |
 //! | `yaml`, `bootstrap`, `service_config` | configuration in the shape of Envoy and gRPC | `messages` |
 //! | `wire` | decoding and encoding of protobuf messages; the only way to them | `messages` |
+//! | `replica` | records that replicas of a control plane share | `messages` |
 //! | `clock` | the clock of drivers | `clock` |
 //! | `driver` | gRPC streams over sockets | `driver` |
 //!
@@ -37,6 +38,8 @@ pub mod lrs;
 pub mod node;
 pub mod orca;
 mod protobuf;
+#[cfg(feature = "messages")]
+pub mod replica;
 #[cfg(feature = "messages")]
 pub mod route;
 #[cfg(feature = "messages")]

@@ -24,5 +24,8 @@ pub use crate::convert::load_report::{
     encode_load_stats_request, encode_load_stats_response,
 };
 pub use crate::convert::node::{decode_node, encode_node};
+pub use crate::convert::replica::{
+    decode_node_record, decode_replica_record, encode_node_record, encode_replica_record,
+};
 pub use crate::convert::route::decode_route_configuration;
 pub use plimsoll_schema::unsupported::ignored_fields;

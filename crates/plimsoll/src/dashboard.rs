@@ -9,6 +9,7 @@
 mod clusters;
 mod explanation_cache;
 mod nodes;
+mod replicas;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -228,6 +229,7 @@ fn notices(
         );
         add(Severity::Warning, text);
     }
+    notices.extend(replicas::notices(state, now));
     notices.extend(suspicious_nodes(state, now));
     notices.extend(subsets_ignored(state));
     let mut add = |severity, text| notices.push(Notice { severity, text });

@@ -18,7 +18,7 @@ use crate::unreported::Subscriptions;
 
 /// All metrics of the control plane.
 #[rustfmt::skip]
-pub const METRICS: [Metric; 45] = [
+pub const METRICS: [Metric; 55] = [
     Metric::new("plimsoll_control_build_info", Info, &["version"],
         "Version of the control plane; always 1"),
     Metric::new("plimsoll_control_fleets", Gauge, &[],
@@ -99,6 +99,27 @@ pub const METRICS: [Metric; 45] = [
          are open"),
     Metric::new("plimsoll_control_relay_unreadable_total", Counter, &[],
         "Relayed clusters and assignments that could not be decoded and were passed on unchanged"),
+    Metric::new("plimsoll_control_store_connected", Gauge, &[],
+        "1 if the store that replicas share is connected; absent without a store"),
+    Metric::new("plimsoll_control_store_synced", Gauge, &[],
+        "1 if the store has been read since the start; until then, demand counts as incomplete"),
+    Metric::new("plimsoll_control_store_failures_total", Counter, &[],
+        "Sessions with a member of etcd that failed or ended; the next one uses another member"),
+    Metric::new("plimsoll_control_store_nodes", Gauge, &["owner"],
+        "Nodes that replicas share: `this`, if this replica writes their records, or `other`"),
+    Metric::new("plimsoll_control_store_pending_writes", Gauge, &[],
+        "Records of nodes that wait to be written to the store"),
+    Metric::new("plimsoll_control_store_writes_total", Counter, &[],
+        "Records of nodes written to the store, or deleted there"),
+    Metric::new("plimsoll_control_store_write_failures_total", Counter, &[],
+        "Batches that could not be written; their records are written again"),
+    Metric::new("plimsoll_control_store_write_seconds", Gauge, &[],
+        "Duration of the latest write to the store"),
+    Metric::new("plimsoll_control_store_compactions_total", Counter, &[],
+        "Compactions of the history of etcd"),
+    Metric::new("plimsoll_control_replicas", Gauge, &["configuration"],
+        "Replicas of the control plane, this one included: with the `same` configuration as this \
+         one, or `other`"),
     Metric::new("plimsoll_control_nodes_refused_total", Counter, &["field"],
         "Streams refused by the rules of identities; `field` is the setting of the rule: \
          `identities` (no rule for the certificate), `fleets`, `zones`, `node_ids`, `report_load`"),
@@ -142,7 +163,12 @@ impl Values {
 
 pub(super) async fn page(context: &Context) -> Result<String, Stopped> {
     let subscriptions = Subscriptions::of(context.handle.records());
-    let inspect = move |state: &State, now| gauges::of_state(state, &subscriptions, now);
+    let store = context.handle.store_stats().cloned();
+    let inspect = move |state: &State, now| {
+        let mut values = gauges::of_state(state, &subscriptions, now);
+        gauges::add_store(&mut values, state, store.as_deref());
+        values
+    };
     let mut values = context.handle.inspect(inspect).await?;
     values.add("build_info", &[env!("CARGO_PKG_VERSION")], 1);
     gauges::add_streams(&mut values, &context.handle);

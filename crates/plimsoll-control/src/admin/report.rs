@@ -4,6 +4,7 @@
 
 mod clusters;
 mod nodes;
+mod replicas;
 mod what_if;
 
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use crate::state::State;
 
 pub(super) use clusters::clusters;
 pub(super) use nodes::nodes;
+pub(super) use replicas::replicas;
 pub(super) use what_if::what_if;
 
 #[derive(Clone, Debug, Default)]

@@ -132,6 +132,7 @@ responses! {
         discovery_streams: u32,
         load_reporting_streams: u32,
         without_stream_for_ms: Option<u64>,
+        replica: Option<Arc<str>>,
         last_report_age_ms: Option<u64>,
         report_interval_ms: Option<u64>,
         requests_per_second: Option<f64>,
@@ -168,6 +169,35 @@ responses! {
         version: Arc<str>,
         resources: Vec<Arc<str>>,
         message: String,
+    }
+
+    /// Response to requests for `/api/v1/replicas`.
+    Replicas {
+        store: Option<Store>,
+        replicas: Vec<Replica>,
+    }
+    Store {
+        endpoints: Vec<String>,
+        prefix: String,
+        connected: bool,
+        synced: bool,
+        nodes: usize,
+        own_nodes: usize,
+        pending_writes: usize,
+        records_written: u64,
+        write_failures: u64,
+        last_write_ms: f64,
+        compactions: u64,
+    }
+    Replica {
+        replica: String,
+        this: bool,
+        listen: String,
+        version: String,
+        nodes: u64,
+        same_configuration: bool,
+        started_unix_ms: u64,
+        last_heard_ms: u64,
     }
 
     /// Response to requests for `/api/v1/clusters`.
@@ -264,13 +294,14 @@ impl From<&CoreLocality> for Locality {
 
 /// Returns the JSON Schema of the responses by path; that of errors has no path.
 #[cfg(feature = "schema")]
-pub fn schemas() -> [(&'static str, schemars::Schema); 8] {
+pub fn schemas() -> [(&'static str, schemars::Schema); 9] {
     [
         ("", schemars::schema_for!(Error)),
         ("/api/v1", schemars::schema_for!(Index)),
         ("/api/v1/status", schemars::schema_for!(Status)),
         ("/api/v1/fleets", schemars::schema_for!(Fleets)),
         ("/api/v1/nodes", schemars::schema_for!(Nodes)),
+        ("/api/v1/replicas", schemars::schema_for!(Replicas)),
         ("/api/v1/clusters", schemars::schema_for!(Clusters)),
         ("/api/v1/what-if", schemars::schema_for!(WhatIf)),
         ("/api/v1/reload", schemars::schema_for!(Reloaded)),

@@ -49,6 +49,8 @@ pub fn router() -> AdminRouter<Context> {
             "Demand by fleet and zone: measured, smoothed, delivered", fleets)
         .get("/api/v1/nodes", "fleet=FLEET&id=ID&offset=0&limit=100",
             "Nodes: identity, deliveries, and versions sent, acknowledged and rejected", nodes)
+        .get("/api/v1/replicas", "",
+            "Replicas of the control plane, and the store that they share", replicas)
         .get("/api/v1/clusters", "cluster=CLUSTER&fleet=FLEET&offset=0&limit=100",
             "Services: policy, endpoints by locality, deliveries, traffic between zones", clusters)
         .get("/api/v1/explain", "cluster=CLUSTER&fleet=FLEET&zone=ZONE",
@@ -83,18 +85,33 @@ async fn healthy(Extracted(context): Extracted<Context>) -> Result<&'static str,
     Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, reason))
 }
 
-/// Ready once the writer task responds and has a configuration. The loss of a relayed server is
-/// shown but does not affect readiness: proxies keep their resources and still receive demand.
+/// Ready once the writer task responds and has a configuration. The loss of a relayed server or of
+/// the store is shown but does not affect readiness: proxies keep their resources and still receive
+/// demand, and without the store all replicas would be taken out of service at once.
 async fn ready(Extracted(context): Extracted<Context>) -> Result<String, ApiError> {
-    let relayed = |state: &State, _| state.config().relay.is_some();
-    if !context.handle.inspect(relayed).await? {
-        return Ok("ready\n".to_owned());
+    let inspect = |state: &State, _| {
+        let store = state.replicas().map(|replicas| replicas.is_connected());
+        (state.config().relay.is_some(), store)
+    };
+    let (relayed, store) = context.handle.inspect(inspect).await?;
+    let mut page = "ready\n".to_owned();
+    if relayed {
+        let relay = context.handle.upstreams().status();
+        let (connected, streams) = (relay.connected, relay.streams);
+        page += &format!("relay: {connected} of {streams} streams connected\n");
     }
-    let relay = context.handle.upstreams().status();
-    let (connected, streams) = (relay.connected, relay.streams);
-    Ok(format!(
-        "ready\nrelay: {connected} of {streams} streams connected\n"
-    ))
+    match store {
+        Some(true) => page += "store: connected\n",
+        Some(false) => page += "store: not connected\n",
+        None => {}
+    }
+    Ok(page)
+}
+
+async fn replicas(Extracted(context): Extracted<Context>) -> ApiResult {
+    let stats = context.handle.store_stats().cloned();
+    let inspect = move |state: &_, now| report::replicas(state, stats.as_deref(), now);
+    Ok(Json(json!(context.handle.inspect(inspect).await?)))
 }
 
 async fn metrics_page(Extracted(context): Extracted<Context>) -> Result<Response, ApiError> {

@@ -17,14 +17,17 @@ use plimsoll_xds::driver::{
     AdsHandler, AdsOpening, ClientInfo, LrsHandler, LrsReporter, LrsSession,
 };
 use plimsoll_xds::node::NodeInfo;
+use plimsoll_xds::replica::ReplicaRecord;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tower::ServiceExt;
 
 use super::*;
 use crate::config::{ConfigFile, ControlConfig};
+use crate::replicas::StoreInput;
 use crate::run::{Bound, Context};
-use crate::server::{Discovery, Handle, LoadReporting, start};
+use crate::server::{Discovery, Handle, LoadReporting, start_replica};
+use crate::store::ReplicaIdentity;
 
 const CONFIG: &str = "
 load_reporting: {interval: 0.1s}
@@ -49,12 +52,44 @@ struct Control {
 
 impl Control {
     fn new() -> Self {
+        Self::start(CONFIG, None)
+    }
+
+    /// One of two replicas whose store is connected.
+    async fn replica() -> Self {
+        let mut text = CONFIG.to_owned();
+        if cfg!(feature = "etcd") {
+            text += "store: {etcd: {endpoints: ['etcd-0:2379']}}";
+        }
+        let identity = ReplicaIdentity {
+            id: "r0".into(),
+            instance: 1,
+            started_unix_ms: 1,
+        };
+        let control = Self::start(&text, Some(&identity));
+        let own = control.handle.inspect(|state, _| state.fingerprint()).await;
+        let own = own.unwrap();
+        let record = |name: &str, configuration| ReplicaRecord {
+            replica: name.to_owned(),
+            configuration,
+            nodes: 2,
+            ..ReplicaRecord::default()
+        };
+        let snapshot = StoreInput::Snapshot {
+            nodes: Vec::new(),
+            replicas: vec![record("r0", own), record("r1", own + 1)],
+        };
+        control.handle.store(snapshot).await.unwrap();
+        control
+    }
+
+    fn start(text: &str, replica: Option<&ReplicaIdentity>) -> Self {
         let file = ConfigFile {
             name: "control.yaml".to_owned(),
-            text: CONFIG.to_owned(),
+            text: text.to_owned(),
         };
         let config = ControlConfig::parse(&file, &[]).unwrap();
-        let (writer, handle) = start(Arc::new(config));
+        let (writer, handle) = start_replica(Arc::new(config), replica);
         tokio::spawn(writer.run());
         let bound = Bound {
             xds: "127.0.0.1:18000".parse().unwrap(),
@@ -160,7 +195,10 @@ fn stats(cluster: &str, requests: u64) -> ClusterStats {
 
 /// Two proxies with three quarters of the demand in zone a; returns once it is delivered.
 async fn with_demand() -> (Control, Vec<Box<dyn Open>>) {
-    let control = Control::new();
+    with_demand_at(Control::new()).await
+}
+
+async fn with_demand_at(control: Control) -> (Control, Vec<Box<dyn Open>>) {
     let mut open: Vec<Box<dyn Open>> = Vec::new();
     let mut reporters = Vec::new();
     for (id, zone, requests) in [("1", "a", 30), ("2", "b", 10)] {
@@ -469,7 +507,7 @@ async fn every_metric_is_in_the_table() {
     };
     let left = tokio::time::timeout(Duration::from_secs(30), left);
     left.await.expect("reporters leave");
-    let (control, _open) = with_demand().await;
+    let (control, _open) = with_demand_at(Control::replica().await).await;
     control.handle.records().update(0, vec![nacked_status()]);
     control.handle.counters().limit_exceeded("fleets");
     let (status, text) = control.request(Method::GET, "/metrics", "").await;
@@ -531,6 +569,48 @@ fn check_descriptions(text: &str) {
             .collect();
         assert_eq!(labels, metric.labels, "{}", metric.name);
     }
+}
+
+#[cfg(feature = "etcd")]
+#[tokio::test]
+async fn replicas_and_their_store_are_shown() {
+    let control = Control::new();
+    let page = control.get("/api/v1/replicas").await;
+    assert_eq!(page, json!({ "store": null, "replicas": [] }));
+    let control = Control::replica().await;
+    let _open = discover(&control, node("1", "a")).await;
+    let page = control.get("/api/v1/replicas").await;
+    let store = &page["store"];
+    assert_eq!(store["endpoints"], json!(["etcd-0:2379"]));
+    assert_eq!(
+        (&store["connected"], &store["synced"]),
+        (&json!(true), &json!(true))
+    );
+    assert_eq!(
+        (&store["nodes"], &store["own_nodes"]),
+        (&json!(1), &json!(1))
+    );
+    assert_eq!(store["pending_writes"], 1);
+    let same = |index: usize| {
+        let replica = &page["replicas"][index];
+        (
+            replica["this"] == true,
+            replica["same_configuration"] == true,
+        )
+    };
+    assert_eq!([same(0), same(1)], [(true, true), (false, false)]);
+    let page = control.get("/api/v1/nodes").await;
+    assert_eq!(page["nodes"][0]["replica"], "r0");
+    let (_, ready) = control.request(Method::GET, "/readyz", "").await;
+    assert_eq!(ready, "ready\nstore: connected\n");
+    let lost = StoreInput::Disconnected("test".to_owned());
+    control.handle.store(lost).await.unwrap();
+    let (status, ready) = control.request(Method::GET, "/readyz", "").await;
+    assert_eq!(
+        (status, ready.as_str()),
+        (StatusCode::OK, "ready\nstore: not connected\n")
+    );
+    assert!(control.handle.recent().all()[0].text.contains("store lost"));
 }
 
 #[tokio::test]

@@ -17,6 +17,7 @@ use super::limits::LimitsYaml;
 use super::routes::ListenerYaml;
 use super::security::{IdentityYaml, RelayTlsYaml, TlsYaml};
 use super::service::{Delivery, Mode};
+use super::store::StoreYaml;
 
 /// Default of `reload.max_removed_percent`: half of a file is often a valid file.
 const DEFAULT_MAX_REMOVED_PERCENT: u32 = 50;
@@ -57,6 +58,9 @@ pub(super) struct FileYaml {
     pub(super) reload: ReloadYaml,
     /// Another management server whose resources are relayed. Default none.
     pub(super) relay: Option<RelayYaml>,
+    /// What replicas of the control plane share, so that any number of them can serve at a time.
+    /// Default none: a single process.
+    pub(super) store: Option<StoreYaml>,
     /// Files and directories with more services and listeners, relative to this file. Of a
     /// directory, every `.yaml` and `.yml` file that is not hidden.
     pub(super) include: Vec<String>,
@@ -233,6 +237,7 @@ impl FileYaml {
             ("limits", self.limits != LimitsYaml::default()),
             ("reload", self.reload.max_removed_percent.is_some()),
             ("relay", self.relay.is_some()),
+            ("store", self.store.is_some()),
             ("include", !self.include.is_empty()),
         ];
         match settings.iter().find(|(_, set)| *set) {

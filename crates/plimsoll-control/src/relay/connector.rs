@@ -24,12 +24,12 @@ pub(crate) struct RelayConnector {
 
 impl RelayConnector {
     /// Loads the certificates and starts to watch their files.
-    pub(crate) fn start(settings: Arc<RelayTls>) -> Result<Self, TlsError> {
+    pub(crate) fn start(name: &'static str, settings: Arc<RelayTls>) -> Result<Self, TlsError> {
         let files = settings.settings.files().cloned().collect();
         let loaded = Arc::clone(&settings);
         let load = move || client_tls(&loaded.settings);
         Ok(Self {
-            tls: WatchedTls::start("relay", files, load)?,
+            tls: WatchedTls::start(name, files, load)?,
             settings,
         })
     }

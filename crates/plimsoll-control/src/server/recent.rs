@@ -86,6 +86,22 @@ impl RecentEvents {
                 let text = format!("stream of {node} of fleet {fleet} refused: {refusal}");
                 (EventSeverity::Warning, text, None)
             }
+            ControlEvent::DuplicateNode {
+                fleet,
+                node,
+                replica,
+            } => {
+                let text = format!("{node} of fleet {fleet} reports here and to {replica} at once");
+                (EventSeverity::Warning, text, None)
+            }
+            ControlEvent::StoreConnected { nodes } => {
+                let text = format!("store connected, {nodes} proxies at all replicas");
+                (EventSeverity::Info, text, None)
+            }
+            ControlEvent::StoreLost { reason } => {
+                let text = format!("store lost, going on with what is known: {reason}");
+                (EventSeverity::Error, text, None)
+            }
             ControlEvent::Planner(event) => {
                 let (severity, text) = describe(event);
                 (severity, text, None)

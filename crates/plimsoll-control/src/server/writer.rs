@@ -26,7 +26,9 @@ use crate::counters::{Counters, cause};
 use crate::fleet::{OpenRefusal, StreamKind};
 use crate::log_lines;
 use crate::relay::Overlay;
+use crate::replicas::NodeKey;
 use crate::state::{ControlEvent, State, ViewKey};
+use crate::store::{ReplicaIdentity, StoreStats, TooLarge};
 
 const BURST: usize = 256;
 
@@ -47,10 +49,19 @@ pub struct Writer {
     /// Used instead of `views` if the configuration has a relay.
     overlays: BTreeMap<ViewKey, watch::Sender<Arc<Overlay>>>,
     instructions: BTreeMap<Arc<str>, watch::Sender<LrsInstructions>>,
+    store: Option<Arc<StoreStats>>,
 }
 
 /// Creates a writer and a handle to it. [`Writer::run`] must be polled for the handle to work.
 pub fn start(config: Arc<ControlConfig>) -> (Writer, Handle) {
+    start_replica(config, None)
+}
+
+/// Like [`start`], for one of several replicas.
+pub fn start_replica(
+    config: Arc<ControlConfig>,
+    replica: Option<&ReplicaIdentity>,
+) -> (Writer, Handle) {
     let (messages, receiver) = mpsc::channel(QUEUE_CAPACITY);
     let (closes, close_receiver) = mpsc::unbounded_channel();
     let clock = Clock::system();
@@ -59,8 +70,14 @@ pub fn start(config: Arc<ControlConfig>) -> (Writer, Handle) {
     let throttle = Arc::new(Throttle::default());
     let queue_bytes_capacity = config.limits.queue_bytes;
     let rules = Arc::new(watch::Sender::new(Arc::clone(&config.rules)));
+    let store = replica.map(|_| Arc::<StoreStats>::default());
+    let mut state = State::new(config, clock.now()).with_unix_origin(clock.unix_origin());
+    if let Some(replica) = replica {
+        state = state.with_replicas(Arc::clone(&replica.id), replica.instance);
+    }
     let writer = Writer {
-        state: State::new(config, clock.now()).with_unix_origin(clock.unix_origin()),
+        state,
+        store: store.clone(),
         clock,
         messages: receiver,
         closes: close_receiver,
@@ -83,6 +100,7 @@ pub fn start(config: Arc<ControlConfig>) -> (Writer, Handle) {
         queue_bytes_capacity,
         rules,
         refusals: Arc::default(),
+        store,
     };
     (writer, handle)
 }
@@ -150,6 +168,7 @@ impl Writer {
                 self.state.handle_report(&node, &stats, now);
             }
             Message::RelayedResource(relayed) => self.state.handle_relayed(relayed, now),
+            Message::Store(input) => self.state.handle_store(input, now),
             Message::Config(config) => self.configure(config),
             Message::Inspect(inspect) => inspect(&self.state, now),
         }
@@ -254,6 +273,29 @@ impl Writer {
             self.recent.event(&event, now);
             log(&event, self.state.config(), &self.throttle, now);
         }
+        self.publish_records();
+    }
+
+    /// Hands over the records that changed to the task that writes them to the store.
+    fn publish_records(&mut self) {
+        let Some(store) = &self.store else {
+            return;
+        };
+        let mut changed = false;
+        while let Some((key, write)) = self.state.poll_store_write() {
+            changed = true;
+            let Err(TooLarge(bytes)) = store.outbox.push(key.clone(), &write) else {
+                continue;
+            };
+            self.counters.limit_exceeded("store_record");
+            if let Some(suppressed) = self.throttle.admit("store_record", self.clock.now()) {
+                let NodeKey { fleet, id } = key;
+                log_line!(log_lines::RECORD_TOO_LARGE, %fleet, node = %id, bytes, suppressed);
+            }
+        }
+        if changed {
+            store.changed.notify_one();
+        }
     }
 }
 
@@ -295,6 +337,13 @@ fn log(event: &ControlEvent, config: &ControlConfig, throttle: &Throttle, now: I
                 log_line!(log_lines::DEFAULT_HEARTBEAT_SHORTENED, %cluster, ?threshold, ?heartbeat);
             }
         }
+        ControlEvent::DuplicateNode {
+            fleet,
+            node,
+            replica,
+        } => log_duplicate([fleet, node, replica], throttle, now),
+        ControlEvent::StoreConnected { nodes } => log_line!(log_lines::STORE_CONNECTED, nodes),
+        ControlEvent::StoreLost { reason } => log_line!(log_lines::STORE_LOST, reason),
         ControlEvent::ConfigApplied { services } => {
             log_line!(log_lines::CONFIG_APPLIED, services);
         }
@@ -319,5 +368,11 @@ fn log(event: &ControlEvent, config: &ControlConfig, throttle: &Throttle, now: I
                 log_line!(log_lines::DEMAND_CHANGED, ?event, suppressed);
             }
         }
+    }
+}
+
+fn log_duplicate([fleet, node, replica]: [&Arc<str>; 3], throttle: &Throttle, now: Instant) {
+    if let Some(suppressed) = throttle.admit("duplicate_at_replicas", now) {
+        log_line!(log_lines::DUPLICATE_AT_REPLICAS, %fleet, %node, %replica, suppressed);
     }
 }

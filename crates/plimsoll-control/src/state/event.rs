@@ -62,4 +62,18 @@ pub enum ControlEvent {
         node: Arc<str>,
         refusal: OpenRefusal,
     },
+    /// A node reports to this replica of the control plane and to another at the same time.
+    DuplicateNode {
+        fleet: Arc<str>,
+        node: Arc<str>,
+        replica: Arc<str>,
+    },
+    /// The store that replicas share is connected, and has this many nodes.
+    StoreConnected {
+        nodes: usize,
+    },
+    /// The store that replicas share cannot be reached.
+    StoreLost {
+        reason: String,
+    },
 }

@@ -44,7 +44,10 @@ impl Suspects {
                 fleet,
                 node,
                 refusal: OpenRefusal::DuplicateId { .. },
-            } => (Suspicion::DuplicateId, fleet, node),
+            }
+            | ControlEvent::DuplicateNode { fleet, node, .. } => {
+                (Suspicion::DuplicateId, fleet, node)
+            }
             ControlEvent::Planner(PlannerEvent::ReportIgnored {
                 fleet,
                 node,

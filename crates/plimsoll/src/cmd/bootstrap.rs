@@ -98,9 +98,10 @@ struct NodeArgs {
     /// Id of the proxy (node.id), unique within its fleet [default: FLEET-ZONE]
     #[arg(long)]
     id: Option<String>,
-    /// Address of the control plane's xDS server
+    /// Address of the control plane's xDS server; repeatable for an Envoy, with one address per
+    /// replica
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:18000")]
-    control: String,
+    control: Vec<String>,
     #[command(flatten)]
     tls: TlsArgs,
 }
@@ -149,7 +150,16 @@ pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
             };
             tls.envoy_secret(secret).context(missing)?
         }
-        Kind::Grpc { node } => node.bootstrap()?.grpc(),
+        Kind::Grpc { node } => {
+            let bootstrap = node.bootstrap()?;
+            if !bootstrap.replicas.is_empty() {
+                return Err(anyhow!(
+                    "--control: gRPC stays with the first server of a list; use one name for all \
+                     replicas, such as that of a service"
+                ));
+            }
+            bootstrap.grpc()
+        }
     };
     ignore_broken_pipe(writeln!(out, "{json:#}"))?;
     Ok(Exit::Ok)
@@ -157,14 +167,9 @@ pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
 
 impl NodeArgs {
     fn bootstrap(self) -> anyhow::Result<Bootstrap> {
-        let (host, port) = self
-            .control
-            .rsplit_once(':')
-            .ok_or_else(|| anyhow!("--control: {:?} has no port; write HOST:PORT", self.control))?;
-        let control_port = port
-            .parse()
-            .with_context(|| format!("--control: {port:?} is not a port number from 0 to 65535"))?;
-        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let mut controls = self.control.iter().map(|control| address(control));
+        let first = controls.next().context("--control is required")??;
+        let replicas = controls.collect::<anyhow::Result<_>>()?;
         Ok(Bootstrap {
             id: self
                 .id
@@ -173,11 +178,23 @@ impl NodeArgs {
             region: self.region,
             zone: self.zone,
             sub_zone: self.sub_zone,
-            control_host: host.to_owned(),
-            control_port,
+            control_host: first.0,
+            control_port: first.1,
+            replicas,
             tls: self.tls.files(),
         })
     }
+}
+
+fn address(control: &str) -> anyhow::Result<(String, u16)> {
+    let (host, port) = control
+        .rsplit_once(':')
+        .ok_or_else(|| anyhow!("--control: {control:?} has no port; write HOST:PORT"))?;
+    let port = port
+        .parse()
+        .with_context(|| format!("--control: {port:?} is not a port number from 0 to 65535"))?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    Ok((host.to_owned(), port))
 }
 
 impl TlsArgs {

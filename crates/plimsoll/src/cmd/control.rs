@@ -39,6 +39,10 @@ pub(crate) struct Args {
     /// instead of `read_only` in the file
     #[arg(long, value_name = "ADDRESS")]
     read_only: Option<SocketAddr>,
+    /// Name of this replica, if the file has a `store`; default the name of the host and random
+    /// digits
+    #[arg(long, value_name = "NAME")]
+    replica_id: Option<String>,
     /// File with a token of at least 16 characters; the admin API then works from other machines
     /// too, with `Authorization: Bearer TOKEN`
     #[arg(long, value_name = "FILE")]
@@ -88,6 +92,7 @@ pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
         listen: args.listen,
         admin: args.admin,
         read_only: args.read_only,
+        replica_id: args.replica_id,
     };
     let token = args.admin_token_file.as_deref().map(super::read_token);
     let token = token.transpose()?;

@@ -76,7 +76,7 @@ impl ControlPlane {
             config: self.file.clone(),
             listen: Some(self.bound.map_or(free, |bound| bound.xds)),
             admin: Some(self.bound.and_then(|bound| bound.admin).unwrap_or(free)),
-            read_only: None,
+            ..Options::default()
         };
         let control = Control::start(options)
             .await

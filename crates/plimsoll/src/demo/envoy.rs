@@ -237,6 +237,7 @@ fn bootstrap(id: &str, zone: usize, xds: SocketAddr) -> Value {
         sub_zone: String::new(),
         control_host: xds.ip().to_string(),
         control_port: xds.port(),
+        replicas: Vec::new(),
         tls: None,
     };
     let mut bootstrap = bootstrap.envoy(&EnvoyOptions {

@@ -36,7 +36,7 @@ const CONTROL: &str = "plimsoll control -c examples/control/control.yaml &";
 const SIDECAR: &str = "plimsoll proxy -c examples/proxy/sidecar/proxy.yaml &";
 
 /// All pages with commands.
-pub(crate) const PAGES: [Page; 27] = [
+pub(crate) const PAGES: [Page; 28] = [
     with_envoy("README.md"),
     given("docs/admin-api.md", &[CONTROL, SIDECAR]),
     page("docs/benchmarks.md"),
@@ -59,6 +59,7 @@ pub(crate) const PAGES: [Page; 27] = [
     page("docs/proxy.md"),
     page("docs/relay.md"),
     page("docs/releasing.md"),
+    page("docs/replicas.md"),
     page("docs/simulator.md"),
     with_envoy("docs/tutorial-envoy.md"),
     page("examples/control/README.md"),
@@ -67,7 +68,7 @@ pub(crate) const PAGES: [Page; 27] = [
 ];
 
 /// Commands that no test inside `make test` can run.
-pub(crate) const NOT_RUN: [NotRun; 10] = [
+pub(crate) const NOT_RUN: [NotRun; 11] = [
     NotRun {
         command: "make bench",
         reason: "builds and measures for minutes",
@@ -77,6 +78,11 @@ pub(crate) const NOT_RUN: [NotRun; 10] = [
         command: "make demo",
         reason: "builds a release and runs until Ctrl-C",
         instead: "crates/plimsoll/tests/demo.rs",
+    },
+    NotRun {
+        command: "make replicas",
+        reason: "builds a release and runs until Ctrl-C",
+        instead: "crates/plimsoll/tests/e2e/real_peers/replicas.rs",
     },
     NotRun {
         command: "cargo install",

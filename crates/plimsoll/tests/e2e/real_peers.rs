@@ -19,5 +19,6 @@ mod proxy_xds;
 mod proxy_xds_server;
 mod relay;
 mod reloads;
+mod replicas;
 mod restarts;
 mod subsets;

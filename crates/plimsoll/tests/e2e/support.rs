@@ -1,6 +1,7 @@
 //! Support of the end-to-end tests: processes, a small fleet, traffic, and waiting.
 
 pub(crate) mod backends;
+pub(crate) mod balancer;
 pub(crate) mod certificate;
 pub(crate) mod client;
 pub(crate) mod closed_loop;
@@ -10,6 +11,7 @@ pub(crate) mod descriptors;
 pub(crate) mod dynamic_proxy;
 pub(crate) mod echo;
 pub(crate) mod envoy;
+pub(crate) mod etcd;
 pub(crate) mod fleet;
 pub(crate) mod gate;
 pub(crate) mod grpc;
@@ -23,6 +25,7 @@ pub(crate) mod management_server;
 pub(crate) mod orca_backends;
 pub(crate) mod process;
 pub(crate) mod proxy;
+pub(crate) mod replicated;
 pub(crate) mod xds_server;
 
 use std::path::PathBuf;

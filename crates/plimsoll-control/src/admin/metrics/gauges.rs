@@ -7,12 +7,14 @@ use std::time::Duration;
 use plimsoll_core::planner::fractions::ZoneFraction;
 use plimsoll_core::time::Instant;
 use plimsoll_xds::ads::Variant;
+use plimsoll_xds::replica::ReplicaRecord;
 
 use super::super::report::{class_name, mode_name};
 use super::Values;
 use crate::delivery::NodeClass;
 use crate::server::Handle;
 use crate::state::State;
+use crate::store::StoreStats;
 use crate::unreported::{Subscriptions, Unreported};
 
 pub(super) fn of_state(state: &State, subscriptions: &Subscriptions, now: Instant) -> Values {
@@ -51,6 +53,32 @@ pub(super) fn of_state(state: &State, subscriptions: &Subscriptions, now: Instan
         values.add("nodes_unreported", &[fleet], 1);
     }
     values
+}
+
+/// Adds gauges and counters of the store that replicas share, if there is one.
+pub(super) fn add_store(values: &mut Values, state: &State, stats: Option<&StoreStats>) {
+    let (Some(replicas), Some(stats)) = (state.replicas(), stats) else {
+        return;
+    };
+    let (nodes, own) = replicas.counts();
+    values.add("store_connected", &[], u64::from(replicas.is_connected()));
+    values.add("store_synced", &[], u64::from(replicas.is_synced()));
+    values.add("store_failures_total", &[], stats.failures());
+    values.add("store_nodes", &["this"], own as u64);
+    values.add("store_nodes", &["other"], (nodes - own) as u64);
+    values.add("store_pending_writes", &[], stats.pending() as u64);
+    values.add("store_writes_total", &[], stats.written());
+    values.add("store_write_failures_total", &[], stats.write_failures());
+    let seconds = stats.last_write().as_secs_f64();
+    values.add("store_write_seconds", &[], seconds);
+    values.add("store_compactions_total", &[], stats.compactions());
+    let own = state.fingerprint();
+    for label in ["same", "other"] {
+        let is_same = label == "same";
+        let of = |(record, _): &&(ReplicaRecord, Instant)| (record.configuration == own) == is_same;
+        let count = replicas.all().filter(of).count();
+        values.add("replicas", &[label], count as u64);
+    }
 }
 
 /// Adds the demand for each cluster; the demand of a fleet is the sum over its clusters.

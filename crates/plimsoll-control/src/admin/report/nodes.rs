@@ -41,6 +41,7 @@ pub(in crate::admin) fn nodes(
         let matching = |(id, _): &(&Arc<str>, &Member)| {
             query.name.as_deref().is_none_or(|name| name == id.as_ref())
         };
+        let replicas = state.replicas();
         let view = state.planner().fleet(fleet, now);
         let reports: BTreeMap<_, _> = view
             .iter()
@@ -59,6 +60,7 @@ pub(in crate::admin) fn nodes(
                 unreported: unreported.of(fleet, id).to_vec(),
                 delivery: deliveries.get(&class).cloned().unwrap_or_default(),
                 discovery: own.map(|record| stream(record, now)).collect(),
+                replica: replicas.and_then(|all| all.owner(fleet, id)).cloned(),
                 ..node(member, reports.get(id), now)
             });
         }
@@ -94,6 +96,7 @@ fn node(member: &Member, report: Option<&NodeView<'_>>, now: Instant) -> Node {
         discovery_streams: member.ads_streams,
         load_reporting_streams: member.lrs_streams,
         without_stream_for_ms: member.disconnected_since.map(since),
+        replica: None,
         last_report_age_ms: report.map(|report| millis(report.last_report_age)),
         report_interval_ms: report.map(|report| millis(report.report_interval)),
         requests_per_second: report.map(|report| rounded(report.rate_per_second)),

@@ -19,6 +19,7 @@ pub(crate) struct Control {
     pub(crate) admin: SocketAddr,
     process: Process,
     directory: PathBuf,
+    replica_id: Option<String>,
 }
 
 impl Control {
@@ -26,16 +27,26 @@ impl Control {
     pub(crate) fn start(directory: &Path, config: &str) -> Self {
         std::fs::write(directory.join("control.yaml"), config).unwrap();
         let any = "127.0.0.1:0".parse().unwrap();
-        Self::listen(directory, any)
+        Self::listen(directory, any, None)
     }
 
-    fn listen(directory: &Path, xds: SocketAddr) -> Self {
+    /// Starts one of several replicas.
+    pub(crate) fn start_replica(directory: &Path, config: &str, replica_id: &str) -> Self {
+        std::fs::write(directory.join("control.yaml"), config).unwrap();
+        let any = "127.0.0.1:0".parse().unwrap();
+        Self::listen(directory, any, Some(replica_id.to_owned()))
+    }
+
+    fn listen(directory: &Path, xds: SocketAddr, replica_id: Option<String>) -> Self {
         let mut command = Command::new(PLIMSOLL);
         command
             .arg("control")
             .arg("-c")
             .arg(directory.join("control.yaml"));
         command.args(["--admin", "127.0.0.1:0", "--listen", &xds.to_string()]);
+        if let Some(replica_id) = &replica_id {
+            command.args(["--replica-id", replica_id]);
+        }
         let mut process = Process::start(command, &directory.join("control.log"));
         let mut lines = BufReader::new(process.child.stdout.take().unwrap()).lines();
         let mut address = |prefix: &str| -> SocketAddr {
@@ -50,6 +61,7 @@ impl Control {
             admin: address("admin API on http://"),
             process,
             directory: directory.to_owned(),
+            replica_id,
         }
     }
 
@@ -62,7 +74,8 @@ impl Control {
     pub(crate) fn restart(&mut self) {
         self.kill();
         let directory = self.directory.clone();
-        *self = Self::listen(&directory, self.xds);
+        let replica_id = self.replica_id.clone();
+        *self = Self::listen(&directory, self.xds, replica_id);
     }
 
     /// Whether the process still runs.

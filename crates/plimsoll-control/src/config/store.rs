@@ -1,0 +1,179 @@
+//! The store that replicas of the control plane share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_core::units::FieldError;
+use plimsoll_xds::yaml::proto_json::ProtoDuration;
+use serde::Deserialize;
+
+use super::security::{RelayTls, RelayTlsYaml};
+
+/// Default time after which the records of a replica that is gone expire. Longer than an Envoy
+/// needs to report to another replica: it retries a broken load reporting stream every 5 s.
+pub(crate) const DEFAULT_LEASE_TTL: Duration = Duration::from_secs(30);
+/// Range of the time to live of a lease. Shorter ones expire while etcd elects a leader.
+const LEASE_TTL: std::ops::RangeInclusive<Duration> =
+    Duration::from_secs(5)..=Duration::from_secs(3600);
+const DEFAULT_COMPACTION_INTERVAL: Duration = Duration::from_secs(300);
+const DEFAULT_PREFIX: &str = "/plimsoll";
+
+/// The store that replicas share.
+#[derive(Clone, Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(super) struct StoreYaml {
+    /// A cluster of etcd, version 3.4 or later.
+    etcd: EtcdYaml,
+}
+
+/// A cluster of etcd.
+#[derive(Clone, Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(super) struct EtcdYaml {
+    /// Addresses of its members as `host:port`. One is used at a time.
+    endpoints: Vec<String>,
+    /// Certificates for connections to the members. Default none: plain text.
+    tls: Option<RelayTlsYaml>,
+    /// Start of all keys, so that several control planes can share a cluster. Default `/plimsoll`.
+    prefix: Option<String>,
+    /// Time after which the nodes of a replica that is gone do not count any more, unless they
+    /// report to another replica, 5s to 3600s. Default `30s`.
+    lease_ttl: Option<ProtoDuration>,
+    /// Interval at which revisions older than the interval are removed from the history of etcd,
+    /// which else grows without bound; `0s` if etcd does so itself. Default `300s`.
+    compaction_interval: Option<ProtoDuration>,
+}
+
+/// Settings of the store that replicas share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Store {
+    /// Addresses of the members of etcd as `host:port`.
+    pub endpoints: Vec<String>,
+    /// `None` for plain text.
+    pub tls: Option<Arc<RelayTls>>,
+    /// Start of all keys, without a slash at the end.
+    pub prefix: String,
+    pub lease_ttl: Duration,
+    /// `None` if the history of etcd is not compacted.
+    pub compaction_interval: Option<Duration>,
+}
+
+impl StoreYaml {
+    pub(super) fn validate(&self) -> Result<Store, FieldError> {
+        self.etcd
+            .validate()
+            .map_err(|error| error.under("store.etcd"))
+    }
+}
+
+impl EtcdYaml {
+    fn validate(&self) -> Result<Store, FieldError> {
+        if cfg!(not(feature = "etcd")) {
+            let reason = "this build has no etcd client: build it with the Cargo feature etcd";
+            return Err(FieldError::new("endpoints", reason));
+        }
+        if self.endpoints.is_empty() {
+            return Err(FieldError::new("endpoints", "is empty"));
+        }
+        for (index, endpoint) in self.endpoints.iter().enumerate() {
+            let parts = endpoint.rsplit_once(':');
+            let is_valid = parts.is_some_and(|(host, port)| {
+                !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok_and(|p| p > 0)
+            });
+            if !is_valid {
+                let reason = format!("{endpoint:?} is not host:port");
+                return Err(FieldError::new(format!("endpoints[{index}]"), reason));
+            }
+        }
+        let tls = self.tls.as_ref().map(RelayTlsYaml::validate).transpose();
+        let tls = tls.map_err(|error| error.under("tls"))?;
+        let prefix = self.prefix.as_deref().unwrap_or(DEFAULT_PREFIX);
+        if !prefix.starts_with('/') || prefix.len() > 256 || prefix.trim_matches('/').is_empty() {
+            let reason = "must start with / and have 2 to 256 bytes";
+            return Err(FieldError::new("prefix", reason));
+        }
+        let lease_ttl = self.lease_ttl.map_or(DEFAULT_LEASE_TTL, |ttl| ttl.0);
+        if !LEASE_TTL.contains(&lease_ttl) {
+            let reason = format!("{lease_ttl:?} is outside 5 s to 1 h");
+            return Err(FieldError::new("lease_ttl", reason));
+        }
+        let compaction = self.compaction_interval;
+        let compaction = compaction.map_or(DEFAULT_COMPACTION_INTERVAL, |interval| interval.0);
+        Ok(Store {
+            endpoints: self.endpoints.clone(),
+            tls: tls.map(Arc::new),
+            prefix: prefix.trim_end_matches('/').to_owned(),
+            lease_ttl,
+            compaction_interval: Some(compaction).filter(|interval| !interval.is_zero()),
+        })
+    }
+}
+
+#[cfg(all(test, feature = "etcd"))]
+mod tests {
+    use super::*;
+    use crate::config::{ConfigFile, ControlConfig};
+
+    fn store(text: &str) -> Result<Store, String> {
+        let file = ConfigFile {
+            name: "control.yaml".to_owned(),
+            text: format!("store: {{etcd: {text}}}"),
+        };
+        let config = ControlConfig::parse(&file, &[]).map_err(|error| error.to_string())?;
+        Ok(config.store.expect("there is a store"))
+    }
+
+    #[test]
+    fn a_store_needs_endpoints_only() {
+        let store = store("{endpoints: ['a:2379', '[::1]:2379']}").unwrap();
+        assert_eq!(store.endpoints, ["a:2379", "[::1]:2379"]);
+        assert_eq!(store.prefix, "/plimsoll");
+        assert_eq!(store.lease_ttl, Duration::from_secs(30));
+        assert_eq!(store.compaction_interval, Some(Duration::from_secs(300)));
+        assert_eq!(store.tls, None);
+    }
+
+    #[test]
+    fn every_field_is_read() {
+        let store = store(
+            "{endpoints: ['a:1'], prefix: /x/y/, lease_ttl: 5s, compaction_interval: 0s, \
+             tls: {ca: ca.pem}}",
+        );
+        let store = store.unwrap();
+        assert_eq!(store.prefix, "/x/y");
+        assert_eq!(store.lease_ttl, Duration::from_secs(5));
+        assert_eq!(store.compaction_interval, None);
+        assert!(store.tls.is_some());
+    }
+
+    #[test]
+    fn errors_name_the_field() {
+        for (text, part) in [
+            ("{endpoints: []}", "store.etcd.endpoints: is empty"),
+            (
+                "{endpoints: [a]}",
+                "store.etcd.endpoints[0]: \"a\" is not host:port",
+            ),
+            (
+                "{endpoints: ['a:1', 'http://b:1']}",
+                "store.etcd.endpoints[1]",
+            ),
+            ("{endpoints: ['a:0']}", "store.etcd.endpoints[0]"),
+            ("{endpoints: ['a:1'], prefix: x}", "store.etcd.prefix"),
+            ("{endpoints: ['a:1'], prefix: //}", "store.etcd.prefix"),
+            (
+                "{endpoints: ['a:1'], lease_ttl: 4s}",
+                "store.etcd.lease_ttl",
+            ),
+            (
+                "{endpoints: ['a:1'], tls: {ca: a, certificate: b}}",
+                "store.etcd.tls.certificate",
+            ),
+        ] {
+            let error = store(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,486 @@
+//! [`Replicas`]: the nodes that all replicas of the control plane serve, a state machine without
+//! IO.
+//!
+//! There is one record per node in the store, so a node counts once by construction, whichever
+//! replica it reports to; the newest record wins. A replica owns the records of the nodes that
+//! report to it, and writes them under its lease. As long as the record of another replica exists,
+//! the node counts with the load report in it: the owner replaces it or deletes it, or its lease
+//! expires (decision 0034).
+//!
+//! [`State`](crate::state::State) passes streams and load reports of its own nodes and the changes
+//! in the store, and applies the [`Effect`]s. `store` reads and writes the store.
+
+mod table;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_core::model::load_report::{ClusterStats, Node};
+use plimsoll_core::time::Instant;
+use plimsoll_xds::node::NodeInfo;
+use plimsoll_xds::replica::{NodeRecord, ReplicaRecord};
+
+use crate::fleet::StreamKind;
+use table::{Owner, SharedNode, Table};
+
+/// How long a node counts after its load reporting stream to this replica closed: it may be moving
+/// to another one, and Envoy retries a broken load reporting stream after 5 s.
+const MOVE_TIME: Duration = Duration::from_secs(7);
+/// Reports of another replica, about a node that reports to this one, that make it a duplicate. A
+/// node that moves causes one or two, until its old stream is closed.
+const DUPLICATE_REPORTS: u32 = 3;
+
+/// Fleet and id of a node.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NodeKey {
+    pub fleet: Arc<str>,
+    pub id: Arc<str>,
+}
+
+impl NodeKey {
+    /// Returns the key of a node.
+    pub fn of(node: &Node) -> Self {
+        Self {
+            fleet: Arc::clone(&node.cluster),
+            id: Arc::clone(&node.id),
+        }
+    }
+}
+
+/// Something that the store reports.
+#[derive(Clone, Debug)]
+pub enum StoreInput {
+    /// Everything that is in the store. The store is connected from now on.
+    Snapshot {
+        nodes: Vec<StoredNode>,
+        replicas: Vec<ReplicaRecord>,
+    },
+    NodePut(StoredNode),
+    NodeDeleted(NodeKey),
+    ReplicaPut(ReplicaRecord),
+    ReplicaDeleted(Arc<str>),
+    /// This replica has another lease: the store drops what was written under the earlier one.
+    LeaseChanged,
+    /// The store cannot be reached, for this reason.
+    Disconnected(String),
+}
+
+/// A record in the store.
+#[derive(Clone, Debug)]
+pub struct StoredNode {
+    pub record: NodeRecord,
+    /// Revision of the store at which the record was written.
+    pub revision: i64,
+}
+
+/// A change that follows from an input.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Effect {
+    /// Another replica serves the node.
+    Join(Arc<NodeInfo>),
+    /// No replica serves the node.
+    Leave(NodeKey),
+    /// The node's latest load report is this one.
+    Report(Arc<NodeInfo>, Arc<[ClusterStats]>),
+    /// The node does not report load any more.
+    Silent(NodeKey),
+    /// The node is at this replica and at another at the same time.
+    Duplicate(NodeKey, Arc<str>),
+}
+
+/// A record to write, or to delete if it is still the one that this replica wrote.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Write {
+    Put(NodeRecord),
+    Delete,
+}
+
+/// Times that depend on the configuration.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timing {
+    /// Interval at which nodes are asked to report.
+    pub(crate) interval: Duration,
+    /// Intervals after which the planner forgets a report.
+    pub(crate) missed_intervals: u32,
+    /// How long a record that is missing in the store counts after the store was away.
+    pub(crate) lease_ttl: Duration,
+}
+
+/// The nodes of all replicas.
+#[derive(Debug)]
+pub struct Replicas {
+    replica: Arc<str>,
+    instance: u64,
+    timing: Timing,
+    table: Table,
+    writes: BTreeSet<NodeKey>,
+    connected: bool,
+    synced: bool,
+    /// Fleets whose demand was in the store when this replica started.
+    known_fleets: BTreeSet<Arc<str>>,
+    others: BTreeMap<Arc<str>, (ReplicaRecord, Instant)>,
+}
+
+impl Replicas {
+    /// Creates the state of a replica that has not read the store yet.
+    pub(crate) fn new(replica: Arc<str>, instance: u64, timing: Timing) -> Self {
+        Self {
+            replica,
+            instance,
+            timing,
+            table: Table::default(),
+            writes: BTreeSet::new(),
+            connected: false,
+            synced: false,
+            known_fleets: BTreeSet::new(),
+            others: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) const fn set_timing(&mut self, timing: Timing) {
+        self.timing = timing;
+    }
+
+    /// Returns the name of this replica.
+    pub const fn id(&self) -> &Arc<str> {
+        &self.replica
+    }
+
+    /// Whether the store is connected.
+    pub const fn is_connected(&self) -> bool {
+        self.connected
+    }
+
+    /// Whether the store has been read since the start.
+    pub const fn is_synced(&self) -> bool {
+        self.synced
+    }
+
+    /// Whether the demand of a fleet was in the store when this replica started.
+    pub(crate) fn knew(&self, fleet: &str) -> bool {
+        self.known_fleets.contains(fleet)
+    }
+
+    /// Forgets which fleets were in the store at the start.
+    pub(crate) fn forget_start(&mut self) {
+        self.known_fleets.clear();
+    }
+
+    /// Iterates over the replicas in the store, this one included, with the time of their last
+    /// sign of life.
+    pub fn all(&self) -> impl Iterator<Item = &(ReplicaRecord, Instant)> {
+        self.others.values()
+    }
+
+    /// Returns the replica that serves a node; `None` if no replica does.
+    pub fn owner(&self, fleet: &str, id: &str) -> Option<&Arc<str>> {
+        let key = NodeKey {
+            fleet: fleet.into(),
+            id: id.into(),
+        };
+        self.table.get(&key).map(|node| match &node.owner {
+            Owner::Us => &self.replica,
+            Owner::Other(replica) => replica,
+        })
+    }
+
+    /// Returns the number of nodes that all replicas serve, and of those that this one owns.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.table.len(), self.table.owned())
+    }
+
+    /// Handles a stream of a node that was opened. Returns whether the node was another replica's
+    /// and is this one's from now on.
+    pub(crate) fn handle_open(&mut self, info: &NodeInfo, kind: StreamKind, now: Instant) -> bool {
+        let key = NodeKey::of(&info.node);
+        let Some(mut node) = self.table.take(&key) else {
+            let mut node = SharedNode::new(Arc::new(info.clone()), Owner::Us);
+            node.open(kind);
+            self.table.insert(key.clone(), node);
+            self.writes.insert(key);
+            return false;
+        };
+        node.open(kind);
+        let mut taken_over = false;
+        if kind == StreamKind::Lrs {
+            // Taken over before its first report, so that the record does not expire with the lease
+            // of a replica that is gone.
+            node.contested = 0;
+            let first_report = self.timing.interval.saturating_mul(3);
+            node.waits_until = Some(now.saturating_add(first_report.max(MOVE_TIME)));
+            taken_over = node.owner != Owner::Us;
+            if taken_over {
+                node.owner = Owner::Us;
+                node.info = Arc::new(info.clone());
+                self.writes.insert(key.clone());
+            }
+            // Until its first report here, the node counts with the last one that is known.
+            self.schedule(&mut node, now);
+        }
+        self.table.insert(key, node);
+        taken_over
+    }
+
+    /// Handles a load report of a node that reports to this replica.
+    pub(crate) fn handle_report(&mut self, info: &NodeInfo, stats: &[ClusterStats], now: Instant) {
+        let key = NodeKey::of(&info.node);
+        let mut node = self
+            .table
+            .take(&key)
+            .unwrap_or_else(|| SharedNode::new(Arc::new(info.clone()), Owner::Us));
+        if node.info.node != info.node {
+            node.info = Arc::new(info.clone());
+        }
+        node.owner = Owner::Us;
+        node.stats = stats.into();
+        node.reported_at = Some(now);
+        node.waits_until = None;
+        node.due = None;
+        self.table.insert(key.clone(), node);
+        self.writes.insert(key);
+    }
+
+    /// Handles a stream of a node that was closed.
+    pub(crate) fn handle_close(&mut self, key: &NodeKey, kind: StreamKind, now: Instant) {
+        let Some(mut node) = self.table.take(key) else {
+            return;
+        };
+        if node.close(kind) && kind == StreamKind::Lrs {
+            node.reported_at = None;
+            node.contested = 0;
+            node.waits_until = Some(now.saturating_add(MOVE_TIME));
+            self.schedule(&mut node, now);
+        }
+        self.table.insert(key.clone(), node);
+    }
+
+    /// Handles that a node does not count any more, because it was silent.
+    pub(crate) fn handle_silent(&mut self, key: &NodeKey) {
+        if let Some(mut node) = self.table.take(key) {
+            if node.owner == Owner::Us && !node.stats.is_empty() {
+                node.stats = Arc::default();
+                node.due = None;
+                self.writes.insert(key.clone());
+            }
+            self.table.insert(key.clone(), node);
+        }
+    }
+
+    /// Handles that a node without a stream to this replica has left its fleet.
+    pub(crate) fn handle_left(&mut self, key: &NodeKey) {
+        if let Some(node) = self.table.take(key) {
+            if node.owner == Owner::Us {
+                self.writes.insert(key.clone());
+            } else {
+                self.table.insert(key.clone(), node);
+            }
+        }
+    }
+
+    /// Forgets a node of another replica, for which there is no room.
+    pub(crate) fn forget(&mut self, key: &NodeKey) {
+        drop(self.table.take(key));
+    }
+
+    /// Handles a change in the store, or of the connection to it.
+    pub(crate) fn handle_store(&mut self, input: StoreInput, now: Instant) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        match input {
+            StoreInput::Snapshot { nodes, replicas } => {
+                self.reconcile(nodes, &mut effects, now);
+                let named = |record: ReplicaRecord| (record.replica.as_str().into(), (record, now));
+                self.others = replicas.into_iter().map(named).collect();
+                self.connected = true;
+                self.synced = true;
+            }
+            StoreInput::NodePut(stored) => self.put(stored, &mut effects, now),
+            StoreInput::NodeDeleted(key) => self.deleted(&key, &mut effects),
+            StoreInput::ReplicaPut(record) => {
+                let name = Arc::from(record.replica.as_str());
+                self.others.insert(name, (record, now));
+            }
+            StoreInput::ReplicaDeleted(name) => {
+                self.others.remove(&name);
+            }
+            StoreInput::LeaseChanged => self.writes.extend(self.table.owned_keys()),
+            StoreInput::Disconnected(_) => self.connected = false,
+        }
+        effects
+    }
+
+    /// Repeats the load reports of nodes that count by their record, and drops records that are
+    /// missing in the store.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        while let Some((key, mut node)) = self.table.take_due(now) {
+            node.due = None;
+            let missing = node.missing_since;
+            let is_lost = missing.is_some_and(|at| at.saturating_add(self.timing.lease_ttl) <= now);
+            if self.connected && is_lost {
+                effects.extend([Effect::Leave(key.clone()), Effect::Silent(key)]);
+                continue;
+            }
+            let waited = node.waits_until.is_some_and(|until| until <= now);
+            if self.connected && waited && node.owner == Owner::Us {
+                node.waits_until = None;
+                effects.push(Effect::Silent(key.clone()));
+            } else if node.repeats() {
+                effects.push(node.report());
+                self.schedule(&mut node, now);
+            }
+            self.table.insert(key, node);
+        }
+        effects
+    }
+
+    /// Returns when to call [`Self::handle_timeout`].
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.table.next_due()
+    }
+
+    /// Returns the next record to write.
+    pub fn poll_write(&mut self) -> Option<(NodeKey, Write)> {
+        while let Some(key) = self.writes.pop_first() {
+            let write = match self.table.get(&key) {
+                None => Write::Delete,
+                Some(node) if node.owner == Owner::Us => Write::Put(NodeRecord {
+                    replica: Arc::clone(&self.replica),
+                    instance: self.instance,
+                    node: NodeInfo::clone(&node.info),
+                    cluster_stats: node.stats.to_vec(),
+                }),
+                // Another replica has taken over since.
+                Some(_) => continue,
+            };
+            return Some((key, write));
+        }
+        None
+    }
+
+    fn reconcile(&mut self, nodes: Vec<StoredNode>, effects: &mut Vec<Effect>, now: Instant) {
+        let mut seen = BTreeSet::new();
+        for stored in nodes {
+            if !self.synced && !stored.record.cluster_stats.is_empty() {
+                let fleet = &stored.record.node.node.cluster;
+                self.known_fleets.insert(Arc::clone(fleet));
+            }
+            seen.insert(NodeKey::of(&stored.record.node.node));
+            self.put(stored, effects, now);
+        }
+        for key in self.table.keys() {
+            let Some(mut node) = self.table.take(&key) else {
+                continue;
+            };
+            if let Some(until) = node.waits_until {
+                // The replica that the node moved to may need a moment, too, to find the store.
+                node.waits_until = Some(until.max(now.saturating_add(MOVE_TIME)));
+                self.schedule(&mut node, now);
+            }
+            if !seen.contains(&key) {
+                if node.owner == Owner::Us || node.has_stream() {
+                    node.owner = Owner::Us;
+                    self.writes.insert(key.clone());
+                } else {
+                    node.missing_since.get_or_insert(now);
+                    self.schedule(&mut node, now);
+                }
+            }
+            self.table.insert(key, node);
+        }
+    }
+
+    fn put(&mut self, stored: StoredNode, effects: &mut Vec<Effect>, now: Instant) {
+        let StoredNode { record, revision } = stored;
+        let key = NodeKey::of(&record.node.node);
+        let known = self.table.take(&key);
+        if record.instance == self.instance {
+            if let Some(mut node) = known {
+                node.revision = revision;
+                node.missing_since = None;
+                self.table.insert(key, node);
+            } else {
+                // Written by this process, which has dropped the node since.
+                self.writes.insert(key);
+            }
+            return;
+        }
+        let is_new = known.is_none();
+        let info = Arc::new(record.node);
+        let other = Owner::Other(Arc::clone(&record.replica));
+        let mut node = known.unwrap_or_else(|| SharedNode::new(Arc::clone(&info), other.clone()));
+        node.missing_since = None;
+        if !is_new && node.revision == revision {
+            self.table.insert(key, node);
+            return;
+        }
+        node.revision = revision;
+        if self.reports_here(&node, now) {
+            node.contested += 1;
+            if node.contested == DUPLICATE_REPORTS {
+                effects.push(Effect::Duplicate(key.clone(), record.replica));
+            }
+            self.table.insert(key, node);
+            return;
+        }
+        let counted = !node.stats.is_empty();
+        node.owner = other;
+        node.stats = record.cluster_stats.into();
+        node.waits_until = None;
+        node.contested = 0;
+        if !node.has_stream() {
+            node.info = Arc::clone(&info);
+        }
+        effects.push(Effect::Join(info));
+        if !node.stats.is_empty() {
+            effects.push(node.report());
+        } else if counted {
+            effects.push(Effect::Silent(key.clone()));
+        }
+        self.schedule(&mut node, now);
+        self.table.insert(key, node);
+    }
+
+    fn deleted(&mut self, key: &NodeKey, effects: &mut Vec<Effect>) {
+        let Some(mut node) = self.table.take(key) else {
+            return;
+        };
+        if node.owner == Owner::Us || node.has_stream() {
+            node.owner = Owner::Us;
+            self.table.insert(key.clone(), node);
+            self.writes.insert(key.clone());
+        } else {
+            effects.extend([Effect::Leave(key.clone()), Effect::Silent(key.clone())]);
+        }
+    }
+
+    /// Whether the newest reports of a node are those to this replica. A stream that is silent for
+    /// longer than an interval may belong to a connection that is broken and not closed yet.
+    fn reports_here(&self, node: &SharedNode, now: Instant) -> bool {
+        let tolerance = self.base_interval(node).saturating_mul(3) / 2;
+        node.reported_at
+            .is_some_and(|at| now < at.saturating_add(tolerance))
+    }
+
+    fn base_interval(&self, node: &SharedNode) -> Duration {
+        let intervals = node.stats.iter().map(|stats| stats.load_report_interval);
+        let longest = self.timing.interval.saturating_mul(3);
+        let base = intervals.max().unwrap_or(self.timing.interval);
+        base.min(longest).max(Duration::from_millis(100))
+    }
+
+    /// Sets when the report of a node is repeated: later than the next one is due, but before the
+    /// planner forgets this one.
+    fn schedule(&self, node: &mut SharedNode, now: Instant) {
+        let base = self.base_interval(node);
+        let after = if self.timing.missed_intervals > 1 {
+            base.saturating_mul(3) / 2
+        } else {
+            base.saturating_mul(9) / 10
+        };
+        node.due = Some(now.saturating_add(after));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,146 @@
+//! [`Table`]: nodes of all replicas by key, and those that are due for a repetition by time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use plimsoll_core::model::load_report::ClusterStats;
+use plimsoll_core::time::Instant;
+use plimsoll_xds::node::NodeInfo;
+
+use super::{Effect, NodeKey};
+use crate::fleet::StreamKind;
+
+/// Replica that owns the record of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    Us,
+    Other(Arc<str>),
+}
+
+#[derive(Debug)]
+pub(super) struct SharedNode {
+    pub(super) info: Arc<NodeInfo>,
+    /// Latest load report; empty if the node does not report load.
+    pub(super) stats: Arc<[ClusterStats]>,
+    pub(super) owner: Owner,
+    /// Revision of the record in the store that was seen last.
+    pub(super) revision: i64,
+    /// Streams to this replica: discovery, load reporting.
+    streams: [u32; 2],
+    /// Time of the latest load report to this replica, while the stream is open.
+    pub(super) reported_at: Option<Instant>,
+    /// Until when the node counts with its last report although its load reporting stream has
+    /// closed, or has opened and carried none.
+    pub(super) waits_until: Option<Instant>,
+    /// Since when the record is missing in the store.
+    pub(super) missing_since: Option<Instant>,
+    /// Reports of another replica that contradict those to this one.
+    pub(super) contested: u32,
+    /// When the report is repeated.
+    pub(super) due: Option<Instant>,
+}
+
+impl SharedNode {
+    pub(super) fn new(info: Arc<NodeInfo>, owner: Owner) -> Self {
+        Self {
+            info,
+            stats: Arc::default(),
+            owner,
+            revision: 0,
+            streams: [0; 2],
+            reported_at: None,
+            waits_until: None,
+            missing_since: None,
+            contested: 0,
+            due: None,
+        }
+    }
+
+    pub(super) const fn open(&mut self, kind: StreamKind) {
+        self.streams[kind as usize] += 1;
+    }
+
+    /// Returns whether it was the last stream of this kind.
+    pub(super) const fn close(&mut self, kind: StreamKind) -> bool {
+        let streams = &mut self.streams[kind as usize];
+        *streams = streams.saturating_sub(1);
+        *streams == 0
+    }
+
+    pub(super) const fn has_stream(&self) -> bool {
+        self.streams[0] + self.streams[1] > 0
+    }
+
+    /// Whether the node counts by its record: it has a report, and none to this replica.
+    pub(super) fn repeats(&self) -> bool {
+        !self.stats.is_empty() && (self.reported_at.is_none() || self.owner != Owner::Us)
+    }
+
+    pub(super) fn report(&self) -> Effect {
+        Effect::Report(Arc::clone(&self.info), Arc::clone(&self.stats))
+    }
+}
+
+/// Nodes by key. A node is taken out to change it, which keeps the index by time true.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    nodes: BTreeMap<NodeKey, SharedNode>,
+    by_due: BTreeSet<(Instant, NodeKey)>,
+}
+
+impl Table {
+    pub(super) fn get(&self, key: &NodeKey) -> Option<&SharedNode> {
+        self.nodes.get(key)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    pub(super) fn owned(&self) -> usize {
+        let nodes = self.nodes.values();
+        nodes.filter(|node| node.owner == Owner::Us).count()
+    }
+
+    pub(super) fn keys(&self) -> Vec<NodeKey> {
+        self.nodes.keys().cloned().collect()
+    }
+
+    pub(super) fn owned_keys(&self) -> impl Iterator<Item = NodeKey> {
+        let owned = self
+            .nodes
+            .iter()
+            .filter(|(_, node)| node.owner == Owner::Us);
+        owned.map(|(key, _)| key.clone())
+    }
+
+    pub(super) fn take(&mut self, key: &NodeKey) -> Option<SharedNode> {
+        let node = self.nodes.remove(key)?;
+        if let Some(due) = node.due {
+            self.by_due.remove(&(due, key.clone()));
+        }
+        Some(node)
+    }
+
+    pub(super) fn insert(&mut self, key: NodeKey, node: SharedNode) {
+        if let Some(due) = node.due {
+            self.by_due.insert((due, key.clone()));
+        }
+        self.nodes.insert(key, node);
+    }
+
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.by_due.first().map(|(due, _)| *due)
+    }
+
+    /// Takes out a node that is due.
+    pub(super) fn take_due(&mut self, now: Instant) -> Option<(NodeKey, SharedNode)> {
+        let (due, key) = self.by_due.first()?;
+        if *due > now {
+            return None;
+        }
+        let key = key.clone();
+        let node = self.take(&key)?;
+        Some((key, node))
+    }
+}

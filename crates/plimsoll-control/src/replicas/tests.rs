@@ -1,0 +1,6 @@
+//! Conversations of several replicas with a store, without sockets. [`Set`] is a set of replicas
+//! with simulated time and a store that orders writes as etcd does.
+
+mod demand;
+mod set;
+mod union;

@@ -1,0 +1,98 @@
+//! Rebuilds the views, overlays and plans of fleets that changed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use plimsoll_core::model::locality::Locality;
+use plimsoll_xds::ads::view::View;
+
+use super::{State, ViewKey};
+use crate::delivery::NodeClass;
+use crate::fleet_plan::{FleetPlan, Plans, plan};
+use crate::view::Withheld;
+
+impl State {
+    pub(super) fn refresh(&mut self) {
+        while let Some(fleet) = self.dirty.pop_first() {
+            let plan = FleetPlan::new(&fleet, &self.fleets, &self.config, &self.plans);
+            let holding = (self.hold_until.is_some() || self.awaits_store())
+                && !has_demand(&self.plans, &fleet);
+            // Receivers in different zones often see the same resources, which are built once.
+            let mut shared: BTreeMap<_, Arc<View>> = BTreeMap::new();
+            for (key, view) in self.views.range_mut(first_key(&fleet)..) {
+                if key.fleet != fleet {
+                    break;
+                }
+                let withheld = withheld(key, holding);
+                let by_zone =
+                    self.catalog.depends_on_zone(key.class) && plan.has_zone(&key.locality);
+                let zone = by_zone.then_some(&key.locality);
+                let next = shared
+                    .entry((key.class, zone, withheld == Withheld::Demand))
+                    .or_insert_with(|| {
+                        self.generation += 1;
+                        Arc::new(self.catalog.view(key, &plan, withheld, self.generation))
+                    });
+                if next.has_same_content(view) {
+                    // Streams compare pointers: keep the one that they have.
+                    *next = Arc::clone(view);
+                } else {
+                    *view = Arc::clone(next);
+                    self.changed_views.insert(key.clone());
+                }
+            }
+            for (key, overlay) in self.overlays.range_mut(first_key(&fleet)..) {
+                if key.fleet != fleet {
+                    break;
+                }
+                self.generation += 1;
+                let withheld = withheld(key, holding);
+                let next = self.catalog.overlay(key, &plan, withheld, self.generation);
+                *overlay = Arc::new(next);
+                self.changed_overlays.insert(key.clone());
+            }
+            self.changed_traffic.insert(Arc::clone(&fleet));
+            if self.is_fleet_gone(&fleet) {
+                self.plans.retain(|scope, _| scope.fleet != fleet);
+                self.plan_times.retain(|scope, _| scope.fleet != fleet);
+                self.fleet_plans.remove(&fleet);
+            } else {
+                self.fleet_plans.insert(fleet, plan);
+            }
+        }
+    }
+
+    /// Whether a fleet has no nodes and no views left. Fleet names come from the network.
+    fn is_fleet_gone(&self, fleet: &Arc<str>) -> bool {
+        let first = first_key(fleet);
+        let view = self.views.range(&first..).next().map(|(key, _)| key);
+        let overlay = self.overlays.range(&first..).next().map(|(key, _)| key);
+        self.fleets.members(fleet).next().is_none()
+            && [view, overlay]
+                .into_iter()
+                .flatten()
+                .all(|key| key.fleet != *fleet)
+    }
+}
+
+pub(super) fn has_demand(plans: &Plans, fleet: &Arc<str>) -> bool {
+    plan(plans, fleet, None).is_some_and(|plan| plan.has_data())
+}
+
+/// Returns whether to withhold demand from receivers with `key`.
+fn withheld(key: &ViewKey, holding: bool) -> Withheld {
+    if key.returning && holding {
+        Withheld::Demand
+    } else {
+        Withheld::Nothing
+    }
+}
+
+fn first_key(fleet: &Arc<str>) -> ViewKey {
+    ViewKey {
+        fleet: Arc::clone(fleet),
+        class: NodeClass::Plimsoll,
+        locality: Locality::default(),
+        returning: false,
+    }
+}

@@ -1,0 +1,140 @@
+//! Keys and values in etcd: `PREFIX/nodes/FLEET/ID` and `PREFIX/replicas/ID`.
+
+use std::sync::Arc;
+
+use etcd_client::KeyValue;
+use plimsoll_core::log_line;
+use plimsoll_xds::replica::ReplicaRecord;
+use plimsoll_xds::wire::{decode_node_record, decode_replica_record};
+
+use super::super::{decode_part, encode_part};
+use crate::log_lines;
+use crate::replicas::{NodeKey, StoreInput, StoredNode};
+
+/// What a key names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Key {
+    Node(NodeKey),
+    Replica(Arc<str>),
+}
+
+/// Returns the start of all keys.
+pub(super) fn all_keys(prefix: &str) -> String {
+    format!("{prefix}/")
+}
+
+pub(super) fn node_key(prefix: &str, key: &NodeKey) -> String {
+    let (fleet, id) = (encode_part(&key.fleet), encode_part(&key.id));
+    format!("{prefix}/nodes/{fleet}/{id}")
+}
+
+pub(super) fn replica_key(prefix: &str, id: &str) -> String {
+    format!("{prefix}/replicas/{}", encode_part(id))
+}
+
+/// Decodes a record; `None` if it is not ours or invalid.
+pub(super) fn put(prefix: &str, entry: &KeyValue) -> Option<StoreInput> {
+    match parse_key(prefix, entry.key())? {
+        Key::Node(key) => {
+            let record = decode_node_record(entry.value());
+            let record = record.map_err(|error| invalid(entry, &error.to_string()));
+            let record = record.ok()?;
+            if NodeKey::of(&record.node.node) != key {
+                invalid(entry, "it is the record of another node");
+                return None;
+            }
+            Some(StoreInput::NodePut(StoredNode {
+                record,
+                revision: entry.mod_revision(),
+            }))
+        }
+        Key::Replica(id) => {
+            let record = decode_replica_record(entry.value());
+            let record = record.map_err(|error| invalid(entry, &error.to_string()));
+            let record = record.ok()?;
+            if record.replica != *id {
+                invalid(entry, "it is the record of another replica");
+                return None;
+            }
+            Some(StoreInput::ReplicaPut(record))
+        }
+    }
+}
+
+pub(super) fn deleted(prefix: &str, key: &[u8]) -> Option<StoreInput> {
+    Some(match parse_key(prefix, key)? {
+        Key::Node(key) => StoreInput::NodeDeleted(key),
+        Key::Replica(id) => StoreInput::ReplicaDeleted(id),
+    })
+}
+
+/// Divides the records of a read into those of nodes and of replicas.
+pub(super) fn snapshot(prefix: &str, entries: &[KeyValue]) -> StoreInput {
+    let mut nodes = Vec::with_capacity(entries.len());
+    let mut replicas: Vec<ReplicaRecord> = Vec::new();
+    for entry in entries {
+        match put(prefix, entry) {
+            Some(StoreInput::NodePut(node)) => nodes.push(node),
+            Some(StoreInput::ReplicaPut(replica)) => replicas.push(replica),
+            _ => {}
+        }
+    }
+    StoreInput::Snapshot { nodes, replicas }
+}
+
+/// Returns what a key names; `None` for keys that are not ours.
+fn parse_key(prefix: &str, key: &[u8]) -> Option<Key> {
+    let key = std::str::from_utf8(key).ok()?;
+    let rest = key.strip_prefix(prefix)?.strip_prefix('/')?;
+    let parts: Vec<&str> = rest.split('/').collect();
+    match parts[..] {
+        ["nodes", fleet, id] => Some(Key::Node(NodeKey {
+            fleet: decode_part(fleet)?.into(),
+            id: decode_part(id)?.into(),
+        })),
+        ["replicas", id] => Some(Key::Replica(decode_part(id)?.into())),
+        _ => None,
+    }
+}
+
+fn invalid(entry: &KeyValue, reason: &str) {
+    let key = String::from_utf8_lossy(entry.key());
+    log_line!(log_lines::RECORD_INVALID, %key, reason);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_name_nodes_and_replicas() {
+        let node = NodeKey {
+            fleet: "edge/1".into(),
+            id: "sidecar~10.0.0.1~a b".into(),
+        };
+        let key = node_key("/plimsoll", &node);
+        assert_eq!(key, "/plimsoll/nodes/edge%2F1/sidecar~10.0.0.1~a%20b");
+        assert!(key.starts_with(&all_keys("/plimsoll")));
+        let parsed = parse_key("/plimsoll", key.as_bytes());
+        assert_eq!(parsed, Some(Key::Node(node)));
+        let key = replica_key("/x/y", "pod-1");
+        assert_eq!(key, "/x/y/replicas/pod-1");
+        let parsed = parse_key("/x/y", key.as_bytes());
+        assert_eq!(parsed, Some(Key::Replica("pod-1".into())));
+    }
+
+    #[test]
+    fn other_keys_are_ignored() {
+        for key in [
+            "/plimsoll/nodes/a",
+            "/plimsoll/nodes/a/b/c",
+            "/plimsoll/nodes/a/%2f",
+            "/plimsollx/nodes/a/b",
+            "/plimsoll/other/a",
+            "/nodes/a/b",
+        ] {
+            assert_eq!(parse_key("/plimsoll", key.as_bytes()), None, "{key}");
+        }
+        assert_eq!(parse_key("/p", &[0xff]), None);
+    }
+}

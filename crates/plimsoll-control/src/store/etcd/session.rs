@@ -1,0 +1,256 @@
+//! One session with a member of etcd.
+
+use std::convert::Infallible;
+use std::time::{Duration, Instant};
+
+use etcd_client::{
+    Client, Compare, CompareOp, Error, EventType, GetOptions, KeyValue, LeaseKeepAliveStream,
+    LeaseKeeper, PutOptions, Txn, TxnOp, WatchOptions, WatchStream,
+};
+use plimsoll_core::log_line;
+use plimsoll_xds::replica::ReplicaRecord;
+use plimsoll_xds::wire::encode_replica_record;
+use tokio::time::{sleep, timeout};
+
+use super::records;
+use super::{EtcdStore, REQUEST_TIMEOUT, SessionError};
+use crate::log_lines;
+use crate::replicas::{NodeKey, StoreInput};
+use crate::store::PendingWrite;
+
+/// Time in which writes are collected to batches.
+const COALESCE: Duration = Duration::from_millis(200);
+/// Interval at which a replica renews its own record.
+const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(5);
+/// Longest interval between two signs of life of the lease, which also show that etcd responds.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(2);
+/// Records in one response when all are read.
+const PAGE: i64 = 500;
+/// Most bytes of a response: a page of the largest records.
+const MAX_MESSAGE: usize = 300 * 1024 * 1024;
+
+type SessionResult = Result<Infallible, SessionError>;
+
+impl EtcdStore {
+    /// Connects to a member, reads all records and serves until an error.
+    pub(super) async fn session(&mut self, endpoint: &str) -> SessionResult {
+        let mut client = timeout(REQUEST_TIMEOUT, self.connect(endpoint)).await??;
+        let had_lease = self.lease;
+        let lease = timeout(REQUEST_TIMEOUT, self.lease(&mut client)).await??;
+        let (keeper, responses, lease) = lease;
+        let (snapshot, revision) = self.read(&client).await?;
+        let watch = timeout(REQUEST_TIMEOUT, self.watch(&client, revision)).await??;
+        self.input(snapshot).await?;
+        if had_lease != Some(lease) {
+            self.input(StoreInput::LeaseChanged).await?;
+        }
+        self.is_synced = true;
+        let this = &*self;
+        tokio::select! {
+            ended = this.read_changes(watch) => ended,
+            ended = this.write(client.clone(), lease) => ended,
+            ended = this.keep_lease(keeper, responses) => ended,
+            ended = this.announce(client.clone(), lease) => ended,
+            ended = this.compact(client.clone()) => ended,
+        }
+    }
+
+    /// Continues the lease, or gets another one if it has expired.
+    async fn lease(
+        &mut self,
+        client: &mut Client,
+    ) -> Result<(LeaseKeeper, LeaseKeepAliveStream, i64), SessionError> {
+        if let Some(lease) = self.lease {
+            match client.lease_keep_alive(lease).await {
+                Ok((keeper, responses)) => return Ok((keeper, responses, lease)),
+                Err(Error::LeaseKeepAliveError(_)) => self.lease = None,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let seconds = i64::try_from(self.settings.lease_ttl.as_secs()).unwrap_or(i64::MAX);
+        let lease = client.lease_grant(seconds, None).await?.id();
+        self.lease = Some(lease);
+        let (keeper, responses) = client.lease_keep_alive(lease).await?;
+        Ok((keeper, responses, lease))
+    }
+
+    /// Reads all records at one revision.
+    async fn read(&self, client: &Client) -> Result<(StoreInput, i64), SessionError> {
+        let mut kv = client.kv_client().max_decoding_message_size(MAX_MESSAGE);
+        let mut start = records::all_keys(&self.settings.prefix).into_bytes();
+        let mut end = start.clone();
+        if let Some(last) = end.last_mut() {
+            // The prefix ends with a slash, so this is the first key after all of its keys.
+            *last += 1;
+        }
+        let mut entries: Vec<KeyValue> = Vec::new();
+        let mut revision = 0;
+        loop {
+            let options = GetOptions::new()
+                .with_range(end.clone())
+                .with_limit(PAGE)
+                .with_revision(revision);
+            let mut page = timeout(REQUEST_TIMEOUT, kv.get(start, Some(options))).await??;
+            if revision == 0 {
+                revision = page.header().map_or(0, |header| header.revision());
+            }
+            let more = page.more();
+            entries.append(&mut page.take_kvs());
+            match entries.last() {
+                Some(last) if more => start = [last.key(), &[0]].concat(),
+                _ => break,
+            }
+        }
+        let snapshot = records::snapshot(&self.settings.prefix, &entries);
+        Ok((snapshot, revision))
+    }
+
+    /// Watches changes after a revision.
+    async fn watch(&self, client: &Client, revision: i64) -> Result<WatchStream, SessionError> {
+        let mut watches = client.watch_client().max_decoding_message_size(MAX_MESSAGE);
+        let prefix = records::all_keys(&self.settings.prefix);
+        let options = WatchOptions::new()
+            .with_prefix()
+            .with_start_revision(revision + 1);
+        Ok(watches.watch(prefix, Some(options)).await?)
+    }
+
+    async fn read_changes(&self, mut watch: WatchStream) -> SessionResult {
+        let ended = |reason: &str| SessionError::WatchEnded(reason.to_owned());
+        loop {
+            let response = watch.message().await?.ok_or_else(|| ended("closed"))?;
+            if response.canceled() {
+                return Err(ended(response.cancel_reason()));
+            }
+            for event in response.events() {
+                let Some(entry) = event.kv() else {
+                    continue;
+                };
+                let input = match event.event_type() {
+                    EventType::Put => records::put(&self.settings.prefix, entry),
+                    EventType::Delete => records::deleted(&self.settings.prefix, entry.key()),
+                };
+                if let Some(input) = input {
+                    self.input(input).await?;
+                }
+            }
+        }
+    }
+
+    /// Writes records that wait, in batches.
+    async fn write(&self, mut client: Client, lease: i64) -> SessionResult {
+        loop {
+            let batch = self.stats.outbox.take();
+            if batch.is_empty() {
+                self.stats.changed.notified().await;
+                sleep(COALESCE).await;
+                continue;
+            }
+            let start = Instant::now();
+            let operations: Vec<_> = batch
+                .iter()
+                .map(|(key, write)| self.operation(key, write, lease))
+                .collect();
+            let transaction = Txn::new().and_then(operations);
+            match timeout(REQUEST_TIMEOUT, client.txn(transaction)).await {
+                Ok(Ok(_)) => self.stats.wrote(batch.len(), start.elapsed()),
+                failed => {
+                    self.stats.write_failed();
+                    self.stats.outbox.restore(batch);
+                    failed??;
+                }
+            }
+        }
+    }
+
+    /// A deletion only takes place if the record is still the one of this replica.
+    fn operation(&self, key: &NodeKey, write: &PendingWrite, lease: i64) -> TxnOp {
+        let key = records::node_key(&self.settings.prefix, key);
+        match write {
+            PendingWrite::Put(value) => {
+                let options = PutOptions::new().with_lease(lease);
+                TxnOp::put(key, value.clone(), Some(options))
+            }
+            PendingWrite::Delete => {
+                let is_ours = Compare::lease(key.clone(), CompareOp::Equal, lease);
+                let delete = TxnOp::delete(key, None);
+                TxnOp::txn(Txn::new().when([is_ours]).and_then([delete]))
+            }
+        }
+    }
+
+    async fn keep_lease(
+        &self,
+        mut keeper: LeaseKeeper,
+        mut responses: LeaseKeepAliveStream,
+    ) -> SessionResult {
+        let interval = (self.settings.lease_ttl / 3).min(KEEP_ALIVE_INTERVAL);
+        loop {
+            sleep(interval).await;
+            keeper.keep_alive().await?;
+            let response = timeout(REQUEST_TIMEOUT, responses.message()).await??;
+            if response.is_none_or(|response| response.ttl() <= 0) {
+                return Err(SessionError::LeaseExpired);
+            }
+        }
+    }
+
+    /// Writes the record of this replica, again and again.
+    async fn announce(&self, mut client: Client, lease: i64) -> SessionResult {
+        let key = records::replica_key(&self.settings.prefix, &self.replica.id);
+        loop {
+            let inspected = self.handle.inspect(|state, _| {
+                let fleets = state.fleets().iter();
+                let members = fleets.flat_map(|(_, members)| members.values());
+                let nodes = members.filter(|member| member.has_stream()).count();
+                (nodes as u64, state.fingerprint())
+            });
+            let (nodes, configuration) = inspected.await.map_err(|_| SessionError::Stopped)?;
+            let record = ReplicaRecord {
+                replica: self.replica.id.as_ref().to_owned(),
+                instance: self.replica.instance,
+                listen: self.listen.clone(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                configuration,
+                started_unix_ms: self.replica.started_unix_ms,
+                nodes,
+            };
+            let options = PutOptions::new().with_lease(lease);
+            let put = client.put(key.clone(), encode_replica_record(&record), Some(options));
+            timeout(REQUEST_TIMEOUT, put).await??;
+            sleep(ANNOUNCE_INTERVAL).await;
+        }
+    }
+
+    /// Removes revisions older than an interval from the history of etcd, which else grows with
+    /// every load report.
+    async fn compact(&self, mut client: Client) -> SessionResult {
+        let Some(interval) = self.settings.compaction_interval else {
+            return std::future::pending().await;
+        };
+        let prefix = records::all_keys(&self.settings.prefix);
+        let mut previous = None;
+        loop {
+            let options = GetOptions::new().with_prefix().with_count_only();
+            let counted = client.get(prefix.clone(), Some(options));
+            let counted = timeout(REQUEST_TIMEOUT, counted).await??;
+            let revision = counted.header().map(|header| header.revision());
+            if let Some(previous) = previous {
+                match timeout(REQUEST_TIMEOUT, client.compact(previous, None)).await {
+                    Ok(Ok(_)) => self.stats.compacted(),
+                    // Another replica was faster.
+                    Ok(Err(error)) if error.to_string().contains("has been compacted") => {}
+                    Ok(Err(error)) => log_line!(log_lines::COMPACTION_FAILED, %error),
+                    Err(error) => log_line!(log_lines::COMPACTION_FAILED, %error),
+                }
+            }
+            previous = revision;
+            sleep(interval).await;
+        }
+    }
+
+    async fn input(&self, input: StoreInput) -> Result<(), SessionError> {
+        let sent = self.handle.store(input).await;
+        sent.map_err(|_| SessionError::Stopped)
+    }
+}

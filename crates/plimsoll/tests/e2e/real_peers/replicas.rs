@@ -1,0 +1,42 @@
+//! Replicas of the control plane under faults: no request fails, and the fractions in every data
+//! plane stay near the truth.
+
+use crate::support::replicated::Replicated;
+
+#[test]
+fn replicas_and_etcd_may_die_and_nobody_notices() {
+    let mut testbed = Replicated::start();
+
+    for replica in 0..3 {
+        testbed.replicas[replica].kill();
+        testbed.wait_until_left(replica, (replica + 1) % 3);
+        testbed.settle(&format!("after replica {replica} died"));
+        testbed.replicas[replica].restart();
+    }
+    testbed.settle("after all replicas have died, one by one");
+
+    let leader = testbed.etcd.leader().expect("etcd has a leader");
+    testbed.etcd.kill(leader);
+    testbed.run_for(4);
+    testbed.settle("after the leader of etcd died");
+    testbed.wait_for_store(true);
+
+    let second = (leader + 1) % 3;
+    testbed.etcd.kill(second);
+    testbed.wait_for_store(false);
+    testbed.run_for(6);
+    testbed.settle("after the majority of etcd died");
+    testbed.etcd.restart(leader);
+    testbed.etcd.restart(second);
+    testbed.wait_for_store(true);
+    testbed.settle("after etcd came back");
+
+    for replica in &mut testbed.replicas {
+        replica.kill();
+    }
+    for replica in &mut testbed.replicas {
+        replica.restart();
+    }
+    testbed.run_for(8);
+    testbed.settle("after all replicas restarted");
+}

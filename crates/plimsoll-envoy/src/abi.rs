@@ -2,7 +2,8 @@
 //!
 //! All functions exist in Envoy 1.38, 1.39 and 1.40 with the same signatures; a test compares the
 //! imports of the library with the symbols of the released binaries. The library is linked with
-//! immediate binding, so a function that one release lacks would keep the module from loading there.
+//! immediate binding, so a function that one release lacks would keep the module from loading
+//! there.
 //! Names, types and ownership follow `source/extensions/dynamic_modules/abi/abi.h` of Envoy.
 #![expect(unsafe_code, reason = "declares functions of Envoy")]
 
@@ -45,7 +46,7 @@ pub(crate) const HOST_STAT_RQ_ACTIVE: u32 = 7;
 /// Number of `Degraded` in `envoy_dynamic_module_type_host_health`.
 pub(crate) const HOST_HEALTH_DEGRADED: u32 = 1;
 
-/// Numbers in `envoy_dynamic_module_type_http_header_type`.
+/// Which headers a filter reads (`envoy_dynamic_module_type_http_header_type`).
 pub(crate) const RESPONSE_HEADERS: u32 = 2;
 pub(crate) const RESPONSE_TRAILERS: u32 = 3;
 /// Number of `upstream.address` in `envoy_dynamic_module_type_attribute_id`.

@@ -77,10 +77,12 @@ impl Cluster {
         }
     }
 
+    /// Returns the name that Envoy gave to the cluster.
     pub fn name(&self) -> &Arc<str> {
         &self.name
     }
 
+    /// Returns the settings, which do not change: Envoy creates a new policy for new ones.
     pub fn config(&self) -> &Arc<ClusterConfig> {
         &self.config
     }

@@ -312,7 +312,7 @@ pub(crate) fn log(level: Level, line: &str) {
 
 /// Whether Envoy only validates its configuration. To be called on the main thread.
 pub(crate) fn is_validation_mode() -> bool {
-    // SAFETY: no arguments; `hooks` calls it from `on_lb_config_new`, which runs on the main thread.
+    // SAFETY: no arguments; `hooks` calls it from `on_lb_config_new`, on the main thread.
     unsafe { abi::envoy_dynamic_module_callback_is_validation_mode() }
 }
 

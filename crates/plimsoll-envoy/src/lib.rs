@@ -9,8 +9,8 @@
 //!   `hooks` exports the functions that Envoy calls. With
 //!   `filter_hooks`, only these modules have unsafe code.
 //! * [`host_sets`] converts Envoy's host sets to an assignment of the engine.
-//! * [`orca`] applies load reports, which an HTTP filter of this library (`filter_hooks`) reads from
-//!   responses.
+//! * [`orca`] applies load reports, which an HTTP filter of this library (`filter_hooks`) reads
+//!   from responses.
 //! * [`config`] reads the configuration, with the converters of files and of xDS.
 //! * [`cluster`] owns the balancer of one cluster, [`load_balancer`] picks hosts on one thread of
 //!   Envoy, and [`process`] connects the clusters of a process and runs their timers.

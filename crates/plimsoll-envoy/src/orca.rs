@@ -44,7 +44,7 @@ pub trait Headers {
 }
 
 impl OrcaHosts {
-    /// Replaces all hosts.
+    /// Replaces the table, after the hosts of a cluster have changed.
     pub fn publish(&self, targets: impl IntoIterator<Item = Target>) {
         let mut table = Targets::default();
         for target in targets {
@@ -64,8 +64,9 @@ impl OrcaHosts {
         now: impl FnOnce() -> Instant,
     ) -> bool {
         let names = [ENDPOINT_LOAD_METRICS_BIN, ENDPOINT_LOAD_METRICS];
-        let pairs = names.into_iter();
-        let pairs = pairs.filter_map(|name| Some((name, headers.get(name)?)));
+        let pairs = names
+            .into_iter()
+            .filter_map(|name| Some((name, headers.get(name)?)));
         let Ok(Some(report)) = first.parse(pairs, &OrcaLimits::default()) else {
             return false;
         };
@@ -118,8 +119,8 @@ mod tests {
              typed_config: {{'@type': type.googleapis.com/envoy.extensions.\
              load_balancing_policies.{policy}}}}}}}]}}}}"
         );
-        let config = ModuleConfig::parse(&text).unwrap();
-        let config = config.cluster(name).unwrap();
+        let module = ModuleConfig::parse(&text).unwrap();
+        let config = module.cluster(name).unwrap();
         let cluster = Cluster::new(config, Locality::zone_only("a"), None, NOW);
         let hosts = assignment(&Fake::zones(&[("a", 2)]), name).unwrap();
         cluster.handle_hosts(hosts, NOW);

@@ -146,9 +146,10 @@ impl Process {
             match next {
                 None => drop(self.changed.wait_while(state, unchanged)),
                 Some(due) => {
-                    let wait = due.saturating_duration_since(self.now());
                     // A timer in the past would spin if it did not advance.
-                    let wait = wait.max(Duration::from_millis(1));
+                    let wait = due
+                        .saturating_duration_since(self.now())
+                        .max(Duration::from_millis(1));
                     drop(self.changed.wait_timeout_while(state, wait, unchanged));
                 }
             }

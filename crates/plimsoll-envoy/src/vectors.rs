@@ -130,8 +130,10 @@ fn own_zone(inputs: &Value) -> Option<Locality> {
         all.iter().any(|locality| locality["zone"] == zone)
     };
     let sets = [&inputs["upstream"], &inputs["local"]];
-    let zone = sets.iter().find_map(|set| local_zone(set));
-    let zone = zone.unwrap_or_else(|| "elsewhere".to_owned());
+    let zone = sets
+        .iter()
+        .find_map(|set| local_zone(set))
+        .unwrap_or_else(|| "elsewhere".to_owned());
     let agree = |set: &&Value| match local_zone(set) {
         Some(own) => own == zone,
         None => !has(set, &zone),

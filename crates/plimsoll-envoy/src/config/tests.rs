@@ -22,15 +22,15 @@ fn parse(config: &Value) -> Result<ModuleConfig, ConfigError> {
 fn names_are_those_of_the_bootstrap() {
     let rules = json!({ "locality_basis": "LRS_REPORTED_RATE", "min_cluster_size": 1 });
     let settings = json!({ "locality_lb_config": { "zone_aware_lb_config": rules } });
-    let config = parse(&json!({
+    let written = json!({
         "node": { "locality": { "region": "r1", "zone": "zone-a" } },
         "cluster_manager": { "local_cluster_name": "local_cluster" },
         "cluster": {
             "load_balancing_policy": policy("least_request", "LeastRequest", settings),
             "common_lb_config": { "healthy_panic_threshold": { "value": 0 } },
         },
-    }));
-    let config = config.unwrap();
+    });
+    let config = parse(&written).unwrap();
     assert_eq!(config.locality, Locality::new("r1", "zone-a", ""));
     assert_eq!(config.local_cluster_name.as_deref(), Some("local_cluster"));
     let cluster = config.cluster("orders").unwrap();
@@ -77,7 +77,9 @@ fn errors_name_the_path_of_the_field() {
             "cluster.lb_policy",
         ),
         (
-            json!({ "cluster": { "common_lb_config": { "healthy_panic_threshold": { "value": 101 } } } }),
+            json!({ "cluster": { "common_lb_config": {
+                "healthy_panic_threshold": { "value": 101 },
+            } } }),
             "cluster.common_lb_config.healthy_panic_threshold.value",
         ),
         (

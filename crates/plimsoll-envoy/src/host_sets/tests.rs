@@ -32,7 +32,7 @@ pub(crate) struct Fake {
 }
 
 impl Fake {
-    /// Creates one priority with so many hosts in each zone.
+    /// Creates one priority with this number of hosts in each zone.
     pub(crate) fn zones(zones: &[(&'static str, u8)]) -> Self {
         let hosts = (1..).zip(zones).flat_map(|(number, &(zone, hosts))| {
             (1..=hosts).map(move |host| FakeHost::new(zone, &format!("10.0.{number}.{host}:80")))

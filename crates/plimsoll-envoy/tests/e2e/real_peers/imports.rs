@@ -8,8 +8,11 @@ use std::process::Command;
 use crate::support::{RELEASES, envoy_binary, library};
 
 fn symbols(file: &Path, which: &str) -> BTreeSet<String> {
-    let output = Command::new("nm").args(["-D", which]).arg(file).output();
-    let output = output.expect("nm (binutils) is installed");
+    let output = Command::new("nm")
+        .args(["-D", which])
+        .arg(file)
+        .output()
+        .expect("nm (binutils) is installed");
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
     let names = text

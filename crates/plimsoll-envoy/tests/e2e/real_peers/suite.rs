@@ -16,7 +16,7 @@ use crate::support::{scratch, wait_until};
 
 /// Requests of a measurement; one standard deviation of a share is at most 1 point.
 const REQUESTS: usize = 2_500;
-/// Four standard deviations.
+/// Largest difference of a share by chance: four standard deviations.
 const TOLERANCE: f64 = 0.04;
 
 #[test]

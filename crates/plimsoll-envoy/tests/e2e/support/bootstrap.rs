@@ -9,7 +9,10 @@ use serde_json::{Value, json};
 use super::servers::Server;
 
 /// Full name of the policy's message.
-const POLICY: &str = "type.googleapis.com/envoy.extensions.load_balancing_policies.dynamic_modules.v3.DynamicModulesLoadBalancerConfig";
+const POLICY: &str = concat!(
+    "type.googleapis.com/envoy.extensions.load_balancing_policies.",
+    "dynamic_modules.v3.DynamicModulesLoadBalancerConfig"
+);
 
 /// An endpoint with its health in EDS.
 #[derive(Clone, Copy, Debug)]

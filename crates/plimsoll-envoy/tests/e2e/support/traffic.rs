@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::http::Connection;
 use super::servers::Server;
 
-/// Requests by status.
+/// How many requests got which status; 0 is a broken connection.
 pub(crate) type Statuses = BTreeMap<u16, u64>;
 
 /// Sends requests over one connection.

@@ -143,25 +143,35 @@ const fn off(reason: Reason) -> &'static str {
     }
 }
 
-/// Warns if `own` is missing in `counts` although a locality there differs from it by region alone.
-/// Localities match by the exact triple, so that such a host does not count as local.
+/// Warns if `own` is missing in `counts` although a locality there is probably meant: one that
+/// differs by region alone, or by a few letters. Localities match by the exact triple, so that such
+/// a host does not count as local.
 pub(super) fn other_region(
     own: Option<&Locality>,
     of: &str,
     counts: &HostSetCounts,
 ) -> Option<String> {
     let own = own?;
-    let mut localities = counts.localities.iter().map(|slot| &slot.locality);
+    let localities = counts.localities.iter().map(|slot| &slot.locality);
     if localities.clone().any(|locality| locality == own) {
         return None;
     }
-    let other = localities.find(|locality| locality.differs_by_region(own))?;
     let named = |locality: &Locality| match locality.region() {
         "" => format!("{locality} (no region)"),
         _ => locality.to_string(),
     };
+    let Some(other) = localities
+        .clone()
+        .find(|locality| locality.differs_by_region(own))
+    else {
+        let other = own.nearest(localities)?;
+        return Some(format!(
+            "this process is in {own}, where {of} has nothing; did you mean {other}?"
+        ));
+    };
     Some(format!(
-        "this process is in {}, {of} in {}: the regions differ, so that nothing there is local",
+        "this process is in {}, {of} in {}: the regions differ, so that nothing there is local; \
+         did you mean {other}?",
         named(own),
         named(other)
     ))

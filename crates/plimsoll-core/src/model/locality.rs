@@ -61,9 +61,59 @@ impl Locality {
             && (self.zone(), self.sub_zone()) == (other.zone(), other.sub_zone())
     }
 
+    /// Returns the locality that was probably meant by this one, which is not among `known`: one
+    /// that differs by its region or sub-zone only, or by a few letters of its zone.
+    pub fn nearest<'a>(&self, known: impl IntoIterator<Item = &'a Self>) -> Option<&'a Self> {
+        let written = self.to_string();
+        let distance = |other: &Self| {
+            if self.differs_by_region(other) {
+                return Some(0);
+            }
+            if !self.zone().is_empty() && self.zone() == other.zone() {
+                return Some(1);
+            }
+            // A typing mistake, or parts in the wrong fields.
+            let (own, other) = (written.to_lowercase(), other.to_string().to_lowercase());
+            let letters = edit_distance(&own, &other);
+            let few = letters <= own.len().max(other.len()) / 4;
+            (few && (letters == 0 || !are_siblings(&own, &other))).then_some(2 + letters)
+        };
+        let near = known
+            .into_iter()
+            .filter_map(|other| Some((distance(other)?, other)));
+        near.min().map(|(_, other)| other)
+    }
+
     fn triple(&self) -> [&str; 3] {
         [self.region(), self.zone(), self.sub_zone()]
     }
+}
+
+/// Whether names differ as zones of one region do: by a number or by their last letter. Neither is
+/// a misspelling of the other.
+fn are_siblings(one: &str, other: &str) -> bool {
+    let letters = |name: &str| -> String { name.chars().filter(|c| !c.is_ascii_digit()).collect() };
+    let stem = |name: &str| -> String {
+        let mut stem = name.to_owned();
+        stem.pop();
+        stem
+    };
+    letters(one) == letters(other) || stem(one) == stem(other)
+}
+
+/// Returns the number of letters to insert, remove or replace that make one text the other.
+fn edit_distance(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (index, letter) in one.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], index + 1);
+        for (column, of_other) in other.iter().enumerate() {
+            let replaced = diagonal + usize::from(letter != *of_other);
+            diagonal = row[column + 1];
+            row[column + 1] = replaced.min(row[column] + 1).min(diagonal + 1);
+        }
+    }
+    row.last().copied().unwrap_or_default()
 }
 
 /// A locality that has only a zone: see [`Locality::zone_only`].
@@ -173,6 +223,47 @@ mod tests {
             assert!(!own.differs_by_region(&other), "{other}");
         }
         assert!(!Locality::default().differs_by_region(&Locality::new("r1", "", "")));
+    }
+
+    #[test]
+    fn the_nearest_locality_is_the_one_that_was_meant() {
+        let known = [("eu", "eu-1"), ("eu", "eu-2"), ("us", "us-east-1a")]
+            .map(|(region, zone)| Locality::new(region, zone, ""));
+        let nearest = |region: &str, zone: &str, sub_zone: &str| {
+            let own = Locality::new(region, zone, sub_zone);
+            own.nearest(&known).map(ToString::to_string)
+        };
+        let cases = [
+            (("", "eu-1", ""), Some("eu/eu-1")),
+            (("us", "eu-2", ""), Some("eu/eu-2")),
+            (("eu", "eu-1", "rack-7"), Some("eu/eu-1")),
+            (("eu", "EU-2", ""), Some("eu/eu-2")),
+            (("us", "us-eats-1a", ""), Some("us/us-east-1a")),
+            (("", "eu/eu-2", ""), Some("eu/eu-2")),
+            (("eu", "eu-3", ""), None),
+            (("us", "us-east-1b", ""), None),
+            (("ap", "ap-south-1", ""), None),
+            (("", "", ""), None),
+        ];
+        for ((region, zone, sub_zone), expected) in cases {
+            let found = nearest(region, zone, sub_zone);
+            assert_eq!(found.as_deref(), expected, "{region}/{zone}/{sub_zone}");
+        }
+        assert_eq!(Locality::zone_only("a").nearest([]), None);
+    }
+
+    #[test]
+    fn edit_distance_counts_letters() {
+        for (one, other, expected) in [
+            ("", "", 0),
+            ("abc", "", 3),
+            ("", "ab", 2),
+            ("kitten", "sitting", 3),
+            ("zone-a", "zone-b", 1),
+            ("zoen", "zone", 2),
+        ] {
+            assert_eq!(edit_distance(one, other), expected, "{one} {other}");
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ use super::event::{IgnoreReason, LeaveReason};
 use super::node_reports::{NodeReports, Report};
 use super::ranks::Ranks;
 pub(super) use super::rate::Rate;
+use super::smoothing::follow;
 use super::view::{DominantNode, NodeView};
 use crate::model::load_report::{ClusterStats, Node};
 use crate::model::locality::Locality;
@@ -186,7 +187,8 @@ impl Reports {
         dominant.filter(|node| node.share() > 0.5).collect()
     }
 
-    /// Request rates by (source, destination) as last reported, for one upstream cluster or all.
+    /// Request rates by (source, destination), smoothed over a few reports, for one upstream
+    /// cluster or all.
     pub(super) fn flows(
         &self,
         cluster: Option<&Arc<str>>,
@@ -326,9 +328,14 @@ fn new_report(
         _ => default,
     };
     let last = node.report(&stats.cluster_name);
+    let latest = stats.sent_per_second();
+    let sent = match last {
+        Some(last) => follow(&last.sent, latest, covered, config.tau()),
+        None => latest,
+    };
     Report {
         rate,
-        sent: stats.sent_per_second(),
+        sent,
         covered,
         expected: covered.max(last.map_or(requested, |last| last.covered)),
         at: now,

@@ -40,7 +40,7 @@ pub(super) struct NodeReports {
 #[derive(Debug)]
 pub(super) struct Report {
     pub(super) rate: Rate,
-    /// Rate per upstream locality, for display only: demand is never derived from it.
+    /// Rate per upstream locality, smoothed, for display only: demand is never derived from it.
     pub(super) sent: Vec<(Locality, f64)>,
     /// The interval the report covered, or a newer one that the node was asked for since.
     pub(super) covered: Duration,

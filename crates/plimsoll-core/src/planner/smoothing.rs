@@ -1,16 +1,22 @@
-//! [`SmoothedRate`]: exponential smoothing of one zone's demand (decision 0022).
+//! [`SmoothedRate`]: exponential smoothing of one zone's demand (decision 0022). [`follow`] smooths
+//! where requests of one node go, which is only shown.
 //!
 //! Only the sum over a zone is smoothed. Averaging the reports of different proxies would yield a
 //! mean per proxy that depends on which one reports last (envoy-semantics §10, problem 3).
 //! `aggregate` provides the sums; `scope` decides what follows from them.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::model::locality::Locality;
 use crate::time::Instant;
 
 /// Requests per second below which the demand of a zone that went silent is zero. An exponential
 /// never reaches zero by itself, and the shares of demand that is long gone would last forever.
 pub(super) const NEGLIGIBLE: f64 = 1e-3;
+/// Most destinations that are still shown although the latest report does not name them. Names come
+/// from the network: a node that reports other ones each time must not fill the memory.
+const MAX_LINGERING: usize = 64;
 
 /// A value that approaches its target: `target + (value − target)·exp(−dt/tau)`, which is the step
 /// `alpha = 1 − exp(−dt/tau)` however the time is divided.
@@ -72,6 +78,36 @@ impl SmoothedRate {
     fn is_raw(&self, now: Instant) -> bool {
         now < self.raw_until
     }
+}
+
+/// Moves the rates per destination that are shown of a node towards those of its latest report, so
+/// that pages and metrics follow a few reports instead of the noise of the last one. A report
+/// covers `covered` of the time constant `tau`. One without requests ends the old rates at once: an
+/// idle node may not report again, and they would stay.
+pub(super) fn follow(
+    shown: &[(Locality, f64)],
+    latest: Vec<(Locality, f64)>,
+    covered: Duration,
+    tau: Duration,
+) -> Vec<(Locality, f64)> {
+    if latest.iter().all(|(_, rate)| *rate <= 0.0) {
+        return latest;
+    }
+    let kept = (-covered.as_secs_f64() / tau.as_secs_f64()).exp();
+    let mut rates: BTreeMap<Locality, f64> = BTreeMap::new();
+    for (locality, rate) in latest {
+        *rates.entry(locality).or_default() += rate * (1.0 - kept);
+    }
+    let most = rates.len() + MAX_LINGERING;
+    for (locality, rate) in shown {
+        let rest = rate * kept;
+        if let Some(rate) = rates.get_mut(locality) {
+            *rate += rest;
+        } else if rest >= NEGLIGIBLE && rates.len() < most {
+            rates.insert(locality.clone(), rest);
+        }
+    }
+    rates.into_iter().collect()
 }
 
 #[cfg(test)]
@@ -172,5 +208,50 @@ mod tests {
         smoothed.set(900.0, TAU, at(100));
         assert_eq!(smoothed.at(TAU, at(100)), 100.0);
         assert_eq!(smoothed.at(TAU, at(40)), 100.0);
+    }
+
+    fn sent(rates: &[(&str, f64)]) -> Vec<(Locality, f64)> {
+        let rate = |(zone, rate): &(&str, f64)| (Locality::zone_only(zone), *rate);
+        rates.iter().map(rate).collect()
+    }
+
+    #[test]
+    fn shown_rates_follow_a_few_reports() {
+        let step = |shown: &[(Locality, f64)], latest: &[(&str, f64)]| {
+            follow(shown, sent(latest), INTERVAL, TAU)
+        };
+        let before = sent(&[("a", 100.0), ("b", 50.0)]);
+        let alpha = 1.0 - (-INTERVAL.as_secs_f64() / TAU.as_secs_f64()).exp();
+        let shown = step(&before, &[("a", 200.0), ("c", 10.0)]);
+        let expected = [100.0 + 100.0 * alpha, 50.0 * (1.0 - alpha), 10.0 * alpha];
+        for ((_, rate), expected) in shown.iter().zip(expected) {
+            assert!((rate - expected).abs() < 1e-9, "{shown:?}");
+        }
+        assert_eq!(shown.len(), 3);
+        // It converges, and a destination that gets nothing any more is dropped.
+        let mut shown = before;
+        for _ in 0..200 {
+            shown = step(&shown, &[("a", 200.0)]);
+        }
+        assert_eq!(shown.len(), 1, "{shown:?}");
+        assert!((shown[0].1 - 200.0).abs() < 1e-6, "{shown:?}");
+    }
+
+    #[test]
+    fn few_destinations_linger() {
+        let mut shown = Vec::new();
+        for number in 0..1000 {
+            let latest = vec![(Locality::zone_only(&format!("z{number}")), 1e9)];
+            shown = follow(&shown, latest, Duration::from_millis(100), TAU);
+            assert!(shown.len() <= MAX_LINGERING + 1);
+        }
+    }
+
+    #[test]
+    fn a_report_without_requests_ends_shown_rates() {
+        let before = sent(&[("a", 100.0), ("b", 50.0)]);
+        for latest in [sent(&[]), sent(&[("a", 0.0)])] {
+            assert_eq!(follow(&before, latest.clone(), INTERVAL, TAU), latest);
+        }
     }
 }

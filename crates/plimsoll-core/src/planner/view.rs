@@ -186,8 +186,9 @@ impl<'a> ScopeView<'a> {
             })
     }
 
-    /// Iterates over nonzero request rates by source and destination, in order of locality. For
-    /// display only: fractions derive from [`ScopeView::demand`] alone (decision 0022).
+    /// Iterates over nonzero request rates by source and destination, smoothed over a few reports,
+    /// in order of locality. For display only: fractions derive from [`ScopeView::demand`] alone
+    /// (decision 0022).
     pub fn flows(&self) -> impl Iterator<Item = Flow<'a>> + use<'a> {
         let flows = self.fleet.reports.flows(self.key.as_ref()).into_iter();
         flows.map(|((from, to), rate_per_second)| Flow {

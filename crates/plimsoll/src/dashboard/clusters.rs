@@ -181,7 +181,7 @@ impl ClusterBuilder {
         }
         for demand in scope.demand() {
             let zone = self.zone(demand.locality);
-            zone.demand_requests_per_second = Some(rounded(demand.raw_per_second));
+            zone.demand_requests_per_second = Some(rounded(demand.smoothed_per_second));
         }
         for flow in scope.flows() {
             let key = (flow.from.clone(), flow.to.clone());

@@ -150,11 +150,16 @@ fn flows_show_rates_by_source_and_destination() {
     assert_eq!(flows(&harness, 1, 1), orders, "drops have no destination");
     let all = [row("a", "a", 40.0), row("a", "b", 10.0), row("b", "b", 6.0)];
     assert_eq!(flows(&harness, 0, 1), all, "the fleet as a whole");
-    // The newest report of a node counts, and an expired node does not.
+    // Rates follow the reports of a node within a few of them, and an expired node does not count.
     send(&mut harness, "a1", "a", ORDERS, &[("a", 10)]);
-    assert_eq!(flows(&harness, 1, 1)[0], row("a", "a", 11.0));
+    let kept = (-10.0_f64 / 20.0).exp();
+    let shown = flows(&harness, 1, 1);
+    for (flow, expected) in shown.iter().zip([11.0 + 29.0 * kept, 10.0 * kept]) {
+        assert!((flow.2 - expected).abs() < 1e-9, "{shown:?}");
+    }
+    send(&mut harness, "a1", "a", ORDERS, &[("a", 0)]);
     harness.disconnect("b1", 1);
     harness.run(12);
     let left = flows(&harness, 1, 12);
-    assert_eq!(left, [row("a", "a", 11.0)]);
+    assert_eq!(left, [row("a", "a", 10.0)], "an idle node is not smoothed");
 }

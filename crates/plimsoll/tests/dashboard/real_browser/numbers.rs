@@ -92,7 +92,7 @@ impl Api {
 
     fn arrives(&self, zone: &str) -> f64 {
         let zone = zone_of(&self.demand()["zones"], zone);
-        zone["requests_per_second"].as_f64().unwrap()
+        zone["smoothed_requests_per_second"].as_f64().unwrap()
     }
 
     fn flows(&self) -> Vec<(String, String, f64)> {

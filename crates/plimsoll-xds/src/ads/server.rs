@@ -146,6 +146,17 @@ impl ServerStream {
         self.types.iter().map(TypeState::status)
     }
 
+    /// Returns the generation of the newest view, if the client has accepted everything of it that
+    /// it subscribes to.
+    pub fn accepted_generation(&self) -> Option<u64> {
+        let view = self.view.as_ref()?;
+        let is_current = |state: &TypeState| state.is_up_to_date(self.variant, view);
+        self.types
+            .iter()
+            .all(is_current)
+            .then(|| view.generation())
+    }
+
     /// Returns the index of the type's state, which is created on the first request.
     fn type_index(&mut self, type_url: &Arc<str>) -> Result<usize, ProtocolError> {
         if let Some(index) = self.types.iter().position(|s| s.type_url == *type_url) {

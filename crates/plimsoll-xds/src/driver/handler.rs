@@ -86,6 +86,12 @@ pub trait AdsObserver: Send + 'static {
     /// Handles an event; `stream` is the state after it. Must not block.
     fn handle_event(&mut self, event: StreamEvent, stream: &ServerStream);
 
+    /// Called when there is nothing to send until the client answers or the view changes. Must not
+    /// block.
+    fn handle_idle(&mut self, stream: &ServerStream) {
+        let _ = stream;
+    }
+
     /// Returns the part of a view that this client may read; all of it unless implemented.
     fn readable(&self, view: Arc<View>) -> Arc<View> {
         view

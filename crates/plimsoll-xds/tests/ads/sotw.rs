@@ -22,6 +22,26 @@ fn an_empty_first_request_gets_all_clusters_and_later_changes() {
 }
 
 #[test]
+fn a_view_is_accepted_when_everything_subscribed_is() {
+    let both: &[(&str, &[_])] = &[(CLUSTER, &[("a", "1")]), (EDS, &[("a", "1"), ("b", "1")])];
+    let mut peer = Peer::sotw(&view(both));
+    assert_eq!(peer.stream.accepted_generation(), Some(1), "nothing is subscribed");
+    peer.ask(CLUSTER, "", "", &[]);
+    assert_eq!(peer.stream.accepted_generation(), None);
+    let clusters = peer.expect(CLUSTER, &[("a", "1")]);
+    assert_eq!(peer.stream.accepted_generation(), None, "in flight");
+    peer.ack(&clusters, &[]);
+    assert_eq!(peer.stream.accepted_generation(), Some(1));
+    peer.ask(EDS, "", "", &["a"]);
+    let assignments = peer.expect(EDS, &[("a", "1")]);
+    peer.nack(&assignments, "", &["a"]);
+    assert_eq!(peer.stream.accepted_generation(), None, "rejected");
+    peer.set(&[(CLUSTER, &[("a", "1")]), (EDS, &[("a", "2"), ("b", "2")])]);
+    peer.expect_ack(EDS, &[("a", "2")], &["a"]);
+    assert_eq!(peer.stream.accepted_generation(), Some(1), "b is not subscribed");
+}
+
+#[test]
 fn an_empty_set_is_sent() {
     let mut peer = Peer::sotw(&view(&[(CLUSTER, &[])]));
     peer.ask(CLUSTER, "", "", &[]);

@@ -49,6 +49,7 @@ pub(super) async fn run<A: AdsHandler, L>(
             stream.outbox.send(encode(&response)).await;
             continue;
         }
+        session.observer.handle_idle(&state);
         tokio::select! {
             message = stream.messages.next() => {
                 let message = message.map_err(|error| unread(error, &shared, peer))?;

@@ -1,7 +1,8 @@
 // Entry point: connects the event stream to the views and keeps the viewer's selection.
 
 import { announce, byId, clearColors, setAttr, setEmpty, setText } from './dom.js';
-import { listen, clusterKey } from './store.js';
+import { duration } from './format.js';
+import { age, listen, clusterKey } from './store.js';
 import * as overview from './overview.js';
 import * as zones from './zones.js';
 import * as map from './map.js';
@@ -52,7 +53,7 @@ function render() {
     const key = clusterKey(cluster);
     zones.show(state, cluster);
     map.show(state, cluster);
-    history.show(key);
+    history.show(key, cluster, state.taken_unix_ms);
     cost.show(state, cluster);
     whatif.show(state, key, cluster);
     overview.tiles(state, cluster);
@@ -84,11 +85,28 @@ function startTheme() {
   });
 }
 
+let connection = 'connecting';
+
+/** Shows whether documents arrive, and how old the last one is if they do not. */
 function showConnection(status) {
+  // The page missed documents: what it recorded itself has a gap.
+  if (status === 'live' && connection === 'reconnecting') {
+    history.reload();
+  }
+  connection = status;
   const element = byId('live');
   setAttr(element, 'data-live', status);
-  setText(element, status);
+  const old = status === 'reconnecting' && state ? `, data is ${duration(age(state.taken_unix_ms))} old` : '';
+  setText(element, `${status}${old}`);
 }
+
+// Without documents nothing else would redraw the page, and ages would stand still.
+setInterval(() => {
+  if (connection === 'reconnecting') {
+    showConnection(connection);
+    draw();
+  }
+}, 1000);
 
 startTheme();
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {

@@ -86,6 +86,19 @@ export function widthOf(element, changed) {
   return () => width || element.clientWidth;
 }
 
+/** Returns a function with the size of an element; `changed` is called when it changes. */
+export function boxOf(element, changed) {
+  const size = { width: 0, height: 0 };
+  new ResizeObserver(([entry]) => {
+    const { width, height } = entry.contentRect;
+    if (width !== size.width || height !== size.height) {
+      Object.assign(size, { width, height });
+      changed();
+    }
+  }).observe(element);
+  return () => (size.width ? size : { width: element.clientWidth, height: element.clientHeight });
+}
+
 const colors = new Map();
 
 /** Returns a color variable of the style sheet, cached until the theme changes. */
@@ -226,6 +239,15 @@ function classes(column) {
 export function setEmpty(element, message) {
   element.hidden = !message;
   setText(element, message ?? '');
+}
+
+/** Fetches JSON from the host; throws an Error if it does not answer with JSON. */
+export async function getJson(path) {
+  const response = await fetch(path, { headers: { accept: 'application/json' } });
+  if (!response.ok) {
+    throw new Error(`status ${response.status}`);
+  }
+  return response.json();
 }
 
 /** Posts JSON to the host; throws an Error with the message of the host. */

@@ -116,6 +116,16 @@ export function clock(unixMs) {
   return CLOCK.format(unixMs);
 }
 
+const MINUTE = new Intl.DateTimeFormat('en-GB', { timeStyle: 'short' });
+
+/**
+ * Formats a time as time of day, without seconds.
+ * @type {(unixMs: number) => string}
+ */
+export function minute(unixMs) {
+  return MINUTE.format(unixMs);
+}
+
 /** @typedef {{region: string, zone: string, sub_zone: string}} Locality */
 
 /**

@@ -48,7 +48,7 @@ export function show(state, cluster) {
     map.replaceChildren();
   }
   if (many) {
-    matrix(map, cluster, names, width());
+    matrix(map, state, cluster, names, width());
   } else {
     ribbons(map, state, cluster, names);
   }
@@ -69,8 +69,8 @@ function note(state, cluster, total) {
     return 'Planned traffic: proxies have not reported where requests went.';
   }
   return cluster.zones.length > RIBBONS
-    ? 'Last reports of the proxies. The strip at the top is the load of the column below it.'
-    : 'Last reports of the proxies. The mark at a zone is its load line: its share of the capacity.';
+    ? 'From the last reports of the proxies.'
+    : 'From the last reports of the proxies. The mark at a zone is its load line: its share of the capacity.';
 }
 
 function flows(cluster, names) {

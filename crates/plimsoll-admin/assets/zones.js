@@ -10,14 +10,14 @@ import {
 import { age, traffic } from './store.js';
 import { staleness } from './overview.js';
 
-/** With more zones than this, overloaded zones come first and the tables scroll. */
+/** With more zones than this, the tables scroll. */
 const MANY = 12;
+/** Zones whose loads differ by less keep their order, so that rows do not swap all the time. */
+const SAME_LOAD = 0.05;
 
 /** Row height of scrolling tables. */
 const ROW = 30;
-const CARDS = matchMedia('(max-width: 760px)');
 const windows = new Map();
-const LEVELS = ['far', 'above', 'at', 'under', 'unknown'];
 
 let showZones = null;
 let showRouting = null;
@@ -27,23 +27,23 @@ let current = null;
 function createTables() {
   const key = ({ zone }) => localityName(zone.locality);
   showZones = table(byId('zones'), [
-    { label: 'Zone', field: 'zone', class: 'nowrap', show: ({ name }) => name },
+    { label: 'Zone', field: 'zone', class: 'nowrap brief', show: ({ name }) => name },
     { label: 'Healthy hosts', field: 'hosts', number: true, draw: hosts },
     { label: 'Proxies', field: 'proxies', number: true, show: ({ zone }) => zone.proxies, format: count },
     { label: 'Capacity', field: 'capacity', number: true, show: ({ zone }) => zone.capacity_share, format: percent },
-    { label: 'Demand', field: 'demand', number: true, draw: arrives, class: 'of-all' },
-    { label: 'From this proxy', field: 'sent', number: true, show: ({ sent }) => sent, format: rate, class: 'of-one' },
-    { label: 'Served', field: 'served', number: true, show: ({ zone }) => zone.served_requests_per_second, format: rate, class: 'of-all' },
+    { label: 'Demand', field: 'demand', number: true, draw: arrives, class: 'of-all brief' },
+    { label: 'From this proxy', field: 'sent', number: true, show: ({ sent }) => sent, format: rate, class: 'of-one brief' },
+    { label: 'Served', field: 'served', number: true, show: ({ zone }) => zone.served_requests_per_second, format: rate, class: 'of-all brief' },
     { label: 'Load line', field: 'line', number: true, show: ({ zone }) => zone.line_requests_per_second, format: rate, class: 'of-all' },
     { label: 'Demand and capacity', field: 'bars', class: 'bars of-all', draw: bars },
-    { label: 'Load', field: 'load', number: true, draw: load },
+    { label: 'Load', field: 'load', number: true, draw: load, class: 'brief' },
     { label: 'Utilization', field: 'utilization', number: true, show: ({ zone }) => zone.utilization, format: percent, class: 'utilization' },
   ], key, 'Demand and capacity by zone');
   showRouting = table(byId('routing'), [
-    { label: 'Zone', field: 'zone', class: 'nowrap', show: ({ name }) => name },
-    { label: 'State', field: 'state', draw: routingState },
-    { label: 'Kept local', field: 'kept', number: true, show: ({ zone }) => zone.kept_local, format: percent },
-    { label: 'Planned', field: 'planned', number: true, show: ({ zone }) => zone.kept_local_planned, format: percent },
+    { label: 'Zone', field: 'zone', class: 'nowrap brief', show: ({ name }) => name },
+    { label: 'State', field: 'state', draw: routingState, class: 'brief' },
+    { label: 'Kept local', field: 'kept', number: true, show: ({ zone }) => zone.kept_local, format: percent, class: 'brief' },
+    { label: 'Planned', field: 'planned', number: true, show: ({ zone }) => zone.kept_local_planned, format: percent, class: 'brief' },
     { label: 'Measured share', field: 'measured', number: true, show: ({ zone }) => zone.measured_bp, format: basisPoints, class: 'of-all' },
     { label: 'Delivered share', field: 'delivered', number: true, show: ({ zone }) => zone.delivered_bp, format: basisPoints },
     { label: 'Why', field: 'reason', class: 'words', draw: reason },
@@ -64,10 +64,9 @@ export function show(state, cluster) {
   const sent = (index) => (cluster.flows_measured ? served[index] : null);
   const items = cluster.zones.map((zone, index) => ({ zone, name: names[index], scale, sent: sent(index) }));
   const many = items.length > MANY;
-  if (many) {
-    // Sorted by level instead of load, so that rows do not change places every second.
-    items.sort((a, b) => LEVELS.indexOf(level(a.zone.load)) - LEVELS.indexOf(level(b.zone.load)));
-  }
+  // Zones that are farthest above their line come first.
+  const above = ({ zone }) => (known(zone.load) ? Math.round(zone.load / SAME_LOAD) : -1);
+  items.sort((a, b) => above(b) - above(a));
   showZones(items, windowOf('zones', many, items));
   const routed = items.filter(({ zone }) => zone.state || zone.proxies > 0);
   showRouting(routed, windowOf('routing', many, routed));
@@ -94,8 +93,8 @@ export function start(draw) {
   }
 }
 
-/** Returns the range of rows to show; all rows on small screens, where heights differ. */
-const windowOf = (id, many, items) => (many && !CARDS.matches ? windows.get(id)(items.length) : null);
+/** Returns the range of rows to show; all rows of a table that does not scroll. */
+const windowOf = (id, many, items) => (many ? windows.get(id)(items.length) : null);
 
 function fractions(cluster) {
   const confirmed = age(cluster.confirmed_unix_ms);

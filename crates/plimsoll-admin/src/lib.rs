@@ -23,6 +23,7 @@
 mod assets;
 mod feed;
 mod frame;
+pub mod history;
 mod log_lines;
 mod report_page;
 mod routes;
@@ -33,4 +34,4 @@ pub mod what_if;
 #[doc(hidden)]
 pub use log_lines::LOG_LINES;
 pub use report_page::report_page;
-pub use routes::Dashboard;
+pub use routes::{Dashboard, HISTORY_PATH};

@@ -6,7 +6,8 @@
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{Path, State as Extracted};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State as Extracted};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -18,14 +19,23 @@ use serde_json::json;
 
 use crate::assets::{Asset, FILES, HEADERS, INDEX};
 use crate::feed::Feed;
+use crate::history::{History, HistoryQuery, record_until_closed};
 use crate::log_lines;
 use crate::source::{Rejection, ShuttingDown, Source};
+
+/// Path of the history: path, query and description, for lists of paths.
+pub const HISTORY_PATH: (&str, &str, &str) = (
+    "/api/v1/history",
+    "cluster=CLUSTER&fleet=FLEET&range=1h&step=30s",
+    "The last hour: load, demand and traffic of clusters and, with `cluster`, of its zones; events",
+);
 
 /// The dashboard of one control plane, proxy or demo.
 #[derive(Clone)]
 pub struct Dashboard {
     source: Arc<dyn Source>,
     feed: Arc<Feed>,
+    history: Arc<History>,
 }
 
 impl std::fmt::Debug for Dashboard {
@@ -40,14 +50,30 @@ impl Dashboard {
         let source: Arc<dyn Source> = Arc::new(source);
         Self {
             feed: Arc::new(Feed::new(Arc::clone(&source))),
+            history: Arc::default(),
             source,
         }
     }
 
-    /// Returns the routes: `/` and everything under `/dashboard/`.
+    /// Starts to record the documents of the source every few seconds, until it shuts down. Must be
+    /// called within a Tokio runtime.
+    #[must_use]
+    pub fn recording(self) -> Self {
+        let (source, history) = (Arc::clone(&self.source), Arc::clone(&self.history));
+        tokio::spawn(record_until_closed(source, history));
+        self
+    }
+
+    /// Returns what was recorded.
+    pub const fn history(&self) -> &Arc<History> {
+        &self.history
+    }
+
+    /// Returns the routes: `/`, the history, and everything under `/dashboard/`.
     pub fn router(self) -> Router {
         Router::new()
             .route("/", get(|| async { INDEX }))
+            .route(HISTORY_PATH.0, get(history))
             .route("/dashboard/events", get(events))
             .route("/dashboard/state", get(state))
             .route("/dashboard/explain", post(explain))
@@ -94,6 +120,16 @@ async fn file(Path(name): Path<String>) -> Result<Asset, Failure> {
 async fn state(Extracted(dashboard): Extracted<Dashboard>) -> Result<Response, Failure> {
     let state = dashboard.source.state().await?;
     Ok((HEADERS, Json(&*state)).into_response())
+}
+
+/// Serves the recorded values.
+async fn history(
+    Extracted(dashboard): Extracted<Dashboard>,
+    query: Result<Query<HistoryQuery>, QueryRejection>,
+) -> Result<Response, Failure> {
+    let Query(query) = query.map_err(|error| Rejection::new(error.body_text()))?;
+    let answer = dashboard.history.response(&query)?;
+    Ok((HEADERS, Json(answer)).into_response())
 }
 
 /// Streams the JSON document and its changes as server-sent events.

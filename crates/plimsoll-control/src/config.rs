@@ -5,6 +5,7 @@
 
 mod endpoints;
 mod limits;
+mod origins;
 mod removal;
 mod routes;
 #[cfg(feature = "schema")]
@@ -29,6 +30,7 @@ use crate::delivery::shortest_staleness_threshold;
 use crate::identity::Rules;
 
 pub use limits::Limits;
+pub use origins::Origins;
 pub use plimsoll_serve::ConfigFile;
 pub(crate) use removal::check_removal;
 pub use routes::Listener;
@@ -102,6 +104,7 @@ pub struct ControlConfig {
     pub max_removed_percent: u32,
     pub services: BTreeMap<Arc<str>, Arc<Service>>,
     pub listeners: BTreeMap<Arc<str>, Arc<Listener>>,
+    pub origins: Origins,
 }
 
 impl ControlConfig {
@@ -114,14 +117,14 @@ impl ControlConfig {
         config.check_exposure().map_err(at_main)?;
         let mut files = BTreeMap::new();
         config
-            .add(&mut yaml, &main.name, &mut files)
+            .add(&mut yaml, (&main.name, &document), &mut files)
             .map_err(at_main)?;
         for file in included {
             let document = Document::parse(&file.text).map_err(|error| file.error(error))?;
             let mut yaml: FileYaml = document.read().map_err(|error| file.error(error))?;
             let added = yaml
                 .check_included()
-                .and_then(|()| config.add(&mut yaml, &file.name, &mut files));
+                .and_then(|()| config.add(&mut yaml, (&file.name, &document), &mut files));
             added.map_err(|error| file.error(document.locate(error)))?;
         }
         config.check_routes().map_err(ConfigError::from)?;
@@ -208,13 +211,14 @@ impl ControlConfig {
             max_removed_percent: yaml.reload.max_removed_percent()?,
             services: BTreeMap::new(),
             listeners: BTreeMap::new(),
+            origins: Origins::default(),
         })
     }
 
     fn add(
         &mut self,
         yaml: &mut FileYaml,
-        file: &str,
+        (file, document): (&str, &Document),
         files: &mut BTreeMap<Arc<str>, String>,
     ) -> Result<(), FieldError> {
         let services = std::mem::take(&mut yaml.services);
@@ -235,6 +239,7 @@ impl ControlConfig {
                     format!("{name} is already defined in {other}"),
                 ));
             }
+            self.origins.add(&name, file, document, index);
             self.services.insert(name, Arc::new(service));
         }
         for (index, listener) in std::mem::take(&mut yaml.listeners).into_iter().enumerate() {

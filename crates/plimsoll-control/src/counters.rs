@@ -34,6 +34,15 @@ impl Counters {
             ControlEvent::Planner(PlannerEvent::NodeCapped { .. }) => {
                 self.add("nodes_capped_total", "", 1);
             }
+            ControlEvent::SharedId { .. } => self.add("identity_mistakes_total", "shared_id", 1),
+            ControlEvent::UnknownLocality { locality, .. } => {
+                let kind = if locality.is_unset() {
+                    "no_locality"
+                } else {
+                    "unknown_locality"
+                };
+                self.add("identity_mistakes_total", kind, 1);
+            }
             ControlEvent::StreamRefused { refusal, .. } => match refusal {
                 OpenRefusal::DuplicateId { .. } => self.add("duplicate_nodes_total", "", 1),
                 refusal => self.limit_exceeded(refusal.limit()),
@@ -104,7 +113,7 @@ pub(crate) const fn cause(cause: UpdateCause) -> &'static str {
     }
 }
 
-const fn ignored(reason: IgnoreReason) -> &'static str {
+pub(crate) const fn ignored(reason: IgnoreReason) -> &'static str {
     match reason {
         IgnoreReason::ImplausibleInterval => "implausible_interval",
         IgnoreReason::ImplausibleRate => "implausible_rate",
@@ -115,7 +124,7 @@ const fn ignored(reason: IgnoreReason) -> &'static str {
     }
 }
 
-const fn left(reason: LeaveReason) -> &'static str {
+pub(crate) const fn left(reason: LeaveReason) -> &'static str {
     match reason {
         LeaveReason::Disconnected => "disconnected",
         LeaveReason::Silent => "silent",

@@ -387,6 +387,17 @@ impl Fleets {
         self.counted_zones(fleet).map(|(_, nodes)| nodes).sum()
     }
 
+    /// Iterates over fleets, localities and numbers of nodes that do not count: of nodes without a
+    /// locality, or in one that is not known.
+    pub fn unknown_localities(&self) -> impl Iterator<Item = (&Arc<str>, &Locality, usize)> {
+        self.fleets.iter().flat_map(|(name, fleet)| {
+            let zones = fleet.zones.iter();
+            zones
+                .filter(|(zone, _)| zone.is_unset() || !self.counts_zone(zone))
+                .map(move |(zone, nodes)| (name, zone, *nodes))
+        })
+    }
+
     /// Whether a fleet has a node in `locality`.
     pub fn has_locality(&self, fleet: &str, locality: &Locality) -> bool {
         let fleet = self.fleets.get(fleet);

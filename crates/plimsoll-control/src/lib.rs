@@ -9,6 +9,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod admin;
+pub mod audit;
 pub mod bootstrap;
 pub mod config;
 mod counters;

@@ -14,13 +14,30 @@ plimsoll_core::log_lines! {
     /// longer than a cluster's `staleness_threshold` allows, so a shorter one is used.
     DEFAULT_HEARTBEAT_SHORTENED = Info,
         "default heartbeat shortened to suit a staleness threshold", "";
+    /// A setting of the configuration changed. Lines of one change have the same `number`, which
+    /// `/api/v1/audit` has too. `by` is who or what changed it, `source` where it is written.
+    SETTING_CHANGED = Info, "setting changed", "";
+    /// A service of the configuration at the start.
+    SETTING_READ = Debug, "setting read", "";
+    /// An edit of the configuration was refused and has no effect.
+    CHANGE_REFUSED = Warn, "change of the configuration refused",
+        "Correct the file as `reason` says; the configuration before the edit stays in force.";
+    /// All discovery streams whose resources a change affects have answered it (ACK or NACK).
+    CHANGE_DELIVERED = Info, "change delivered", "";
+    /// A node is in a locality that neither a service nor `fleets.zones` has. Its demand does not
+    /// count. `did_you_mean` is the nearest known locality, if one is near.
+    UNKNOWN_LOCALITY = Warn, "node is in an unknown locality; its demand does not count",
+        "Correct `node.locality` (its region may be missing), or add the zone to `fleets.zones`.";
+    /// Two proxies use one id: their load reports replace each other, and demand is wrong.
+    SHARED_NODE_ID = Warn, "several proxies have the same node id",
+        "Give every proxy its own `node.id`.";
     /// A configuration took effect.
     CONFIG_APPLIED = Info, "configuration applied", "";
     /// Nodes joined or left a fleet.
     FLEET_CHANGED = Debug, "fleet changed", "";
     /// A load report cannot be used. The previous report of the node stays in use until it expires.
     REPORT_IGNORED = Warn, "load report ignored",
-        "Correct the node as `event` says, for instance its `node.id` or locality.";
+        "Correct the node as `reason` says, for instance its `node.id` or locality.";
     /// A stream of a node is refused, because a limit of the configuration is reached. `suppressed`
     /// counts lines of this kind that were left out since the last one.
     STREAM_REFUSED = Warn, "stream refused: a limit is reached",

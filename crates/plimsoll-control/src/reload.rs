@@ -12,6 +12,8 @@ const QUEUE: usize = 16;
 pub(crate) struct ReloadRequest {
     /// Apply the files also if they remove more than `reload.max_removed_percent`.
     pub(crate) allow_removal: bool,
+    /// Who asks, for the audit.
+    pub(crate) by: String,
     pub(crate) done: oneshot::Sender<Result<(), String>>,
 }
 
@@ -25,12 +27,22 @@ impl ReloadRequests {
         (Self(sender), receiver)
     }
 
-    /// Loads the files and returns why they were refused, if they were. `allow_removal` applies
-    /// them also if they remove more than `reload.max_removed_percent`.
+    /// Loads the files because of a signal; see [`Self::reload_by`].
     pub async fn reload(&self, allow_removal: bool) -> Result<Result<(), String>, Stopped> {
+        self.reload_by(allow_removal, "SIGHUP").await
+    }
+
+    /// Loads the files and returns why they were refused, if they were. `allow_removal` applies
+    /// them also if they remove more than `reload.max_removed_percent`; `by` is who asks.
+    pub async fn reload_by(
+        &self,
+        allow_removal: bool,
+        by: &str,
+    ) -> Result<Result<(), String>, Stopped> {
         let (done, outcome) = oneshot::channel();
         let request = ReloadRequest {
             allow_removal,
+            by: by.to_owned(),
             done,
         };
         self.0.send(request).await.map_err(|_| Stopped)?;

@@ -202,6 +202,7 @@ impl Control {
         );
         let read_only = AdminOptions {
             pages: admin.pages.clone(),
+            listed: admin.listed.clone(),
             hosts: admin.hosts.clone(),
             token: None,
             access: AdminAccess::ReadOnly,
@@ -411,10 +412,16 @@ impl Edits {
                 continue;
             };
             let allow_removal = request.as_ref().is_some_and(|one| one.allow_removal);
+            let by = request.as_ref().map(|one| one.by.clone());
+            let by = by.unwrap_or_else(|| "edit of the files".to_owned());
             let outcome = match edited {
                 Err(error) => Err(error.to_string()),
-                Ok(config) => self.apply(config, allow_removal).await,
+                Ok(config) => self.apply(config, allow_removal, &by).await,
             };
+            if let Err(reason) = &outcome {
+                let now = Clock::system().now();
+                self.context.handle.refuse(&by, reason, now);
+            }
             self.context.reloads.record(outcome.clone());
             if let Some(request) = request {
                 // Whoever asked may not wait for the outcome.
@@ -428,6 +435,7 @@ impl Edits {
         &mut self,
         edited: ControlConfig,
         allow_removal: bool,
+        by: &str,
     ) -> Result<Vec<&'static str>, String> {
         let edited = Arc::new(self.options.override_addresses(edited));
         let handle = &self.context.handle;
@@ -437,7 +445,7 @@ impl Edits {
         }
         set_relay_connector(handle, &edited)
             .map_err(|error| plimsoll_serve::error_chain(&error))?;
-        let applied = handle.apply(Arc::clone(&edited)).await;
+        let applied = handle.apply_by(Arc::clone(&edited), by).await;
         applied.map_err(|stopped| stopped.to_string())?;
         self.in_force = edited;
         Ok(restart_needed(&self.started, &self.in_force))

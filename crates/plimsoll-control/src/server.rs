@@ -7,6 +7,7 @@
 //! sockets of ADS and LRS, `admin` serves HTTP; decisions are made in `state`.
 
 mod authorization;
+mod event_log;
 mod handlers;
 mod recent;
 mod record;
@@ -27,6 +28,7 @@ use plimsoll_xds::node::NodeInfo;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tonic::Status;
 
+use crate::audit::Audit;
 use crate::config::{ControlConfig, Relay};
 use crate::counters::Counters;
 use crate::fleet::{OpenRefusal, StreamKind};
@@ -39,6 +41,7 @@ use crate::store::StoreStats;
 
 use authorization::RefusalLog;
 pub use handlers::{Discovery, LoadReporting, Reporter};
+pub(crate) use recent::cut;
 pub use recent::{EventSeverity, RecentEvent, RecentEvents};
 pub use record::{ResponseTotals, StreamRecord, StreamRecords};
 pub use writer::{Writer, start, start_replica};
@@ -53,6 +56,7 @@ pub struct Handle {
     messages: mpsc::Sender<Message>,
     records: Arc<StreamRecords>,
     recent: Arc<RecentEvents>,
+    audit: Arc<Audit>,
     upstreams: Arc<RelayUpstreams>,
     counters: Counters,
     throttle: Arc<throttle::Throttle>,
@@ -87,7 +91,11 @@ pub(crate) enum Message {
     },
     RelayedResource(RelayedResource),
     Store(StoreInput),
-    Config(Arc<ControlConfig>),
+    Config {
+        config: Arc<ControlConfig>,
+        /// Who or what changed it, for the audit.
+        by: Arc<str>,
+    },
     Inspect(Inspection),
 }
 
@@ -132,14 +140,32 @@ impl Drop for StreamGuard {
 pub struct Stopped;
 
 impl Handle {
-    /// Activates a new configuration.
+    /// Activates a configuration whose files were edited.
     pub async fn apply(&self, config: Arc<ControlConfig>) -> Result<(), Stopped> {
+        self.apply_by(config, "edit of the files").await
+    }
+
+    /// Activates a new configuration. `by` says who or what changed it, for the audit.
+    pub async fn apply_by(&self, config: Arc<ControlConfig>, by: &str) -> Result<(), Stopped> {
         self.rules.send_if_modified(|rules| {
             let changed = *rules != config.rules;
             rules.clone_from(&config.rules);
             changed
         });
-        self.send(Message::Config(config)).await
+        let by = by.into();
+        self.send(Message::Config { config, by }).await
+    }
+
+    /// Records a change of the configuration that was refused.
+    pub fn refuse(&self, by: &str, reason: &str, now: Instant) {
+        let entry = self.audit.refuse(by, reason, now);
+        self.recent.audited(&entry);
+        event_log::audited(&entry);
+    }
+
+    /// Returns what was changed and refused.
+    pub const fn audit(&self) -> &Arc<Audit> {
+        &self.audit
     }
 
     /// Reserves a connection to the relayed server.

@@ -11,6 +11,7 @@
 
 mod event;
 mod localities;
+mod node_checks;
 mod refresh;
 mod replicated;
 mod suspects;
@@ -38,6 +39,7 @@ use crate::view::{Catalog, SentResources};
 
 pub use event::{ControlEvent, ViewKey};
 use localities::{has_localities, known_localities};
+use node_checks::WatchedIds;
 use refresh::has_demand;
 pub use suspects::{Suspects, Suspicion};
 
@@ -63,6 +65,7 @@ pub struct State {
     /// whose demand counts.
     service_zones: BTreeSet<Locality>,
     suspects: Suspects,
+    watched_ids: WatchedIds,
     planner: Planner,
     plans: Plans,
     /// Generation of the plans in `plans`, and when each was received from the planner.
@@ -99,6 +102,7 @@ impl State {
             fleets: Fleets::default(),
             service_zones: BTreeSet::new(),
             suspects: Suspects::default(),
+            watched_ids: WatchedIds::new(),
             planner: Planner::new(config.planner.clone(), now),
             plans: Plans::new(),
             plan_times: BTreeMap::new(),
@@ -187,6 +191,7 @@ impl State {
                 return Err(refusal);
             }
         };
+        self.check_node(node, now);
         let later = now.saturating_add(MEMBERSHIP_DELAY);
         self.nodes_left(&opened.left, now);
         self.replicas_open(node, kind, now);
@@ -271,6 +276,7 @@ impl State {
             let left = self.fleets.expire(self.config.leave_after, now);
             self.nodes_left(&left, now);
         }
+        self.check_shared_ids(now);
         if self.hold_until.is_some_and(|until| until <= now) {
             self.hold_until = None;
             if let Some(replicas) = &mut self.replicas {
@@ -323,6 +329,7 @@ impl State {
             self.replicas.as_ref().and_then(Replicas::poll_timeout),
             self.hold_until,
             self.membership_due.values().min().copied(),
+            self.watched_ids.values().min().copied(),
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -349,6 +356,11 @@ impl State {
     /// Returns a hash of the configuration, which replicas should have in common.
     pub const fn fingerprint(&self) -> u64 {
         self.fingerprint
+    }
+
+    /// Returns the active configuration as it was applied.
+    pub const fn file_config(&self) -> &Arc<ControlConfig> {
+        &self.file_config
     }
 
     /// Returns the nodes of each fleet.

@@ -60,6 +60,31 @@ pub(crate) struct Peer {
     pub(crate) identity: Option<Arc<PeerIdentity>>,
 }
 
+/// Who asked for an action, for handlers of actions to record: certificate or address, and token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller(pub String);
+
+/// Describes who sent a request: the name in its certificate or its address, and whether it has a
+/// token.
+pub(crate) fn caller(request: &Request) -> String {
+    let name = match request.extensions().get::<Peer>() {
+        Some(Peer {
+            identity: Some(identity),
+            address,
+        }) => {
+            let names = identity.uris.iter().chain(&identity.dns_names);
+            let first = names.map(String::as_str).next();
+            first.map_or_else(|| address.to_string(), |name| format!("{name} at {address}"))
+        }
+        Some(Peer { address, .. }) => address.to_string(),
+        None => "unknown".to_owned(),
+    };
+    if request.headers().contains_key(AUTHORIZATION) {
+        return format!("{name} with token");
+    }
+    name
+}
+
 /// Checks a request that is not open to every machine; the error is the reason for refusing it.
 pub(crate) fn check(request: &Request, token: Option<&AdminToken>) -> Result<(), String> {
     let peer = request.extensions().get::<Peer>();
@@ -102,6 +127,22 @@ mod tests {
             request.headers_mut().insert(AUTHORIZATION, value);
         }
         request
+    }
+
+    #[test]
+    fn a_caller_is_named_by_certificate_or_address() {
+        let mut request = request("10.0.0.7", Some("Bearer 0123456789abcdef"));
+        assert_eq!(caller(&request), "10.0.0.7:1 with token");
+        let identity = PeerIdentity {
+            uris: vec!["spiffe://example.org/ops".to_owned()],
+            dns_names: vec!["ops".to_owned()],
+        };
+        request.extensions_mut().insert(Peer {
+            address: "10.0.0.8:2".parse().unwrap(),
+            identity: Some(Arc::new(identity)),
+        });
+        request.headers_mut().clear();
+        assert_eq!(caller(&request), "spiffe://example.org/ops at 10.0.0.8:2");
     }
 
     #[test]

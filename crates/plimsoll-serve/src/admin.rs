@@ -14,9 +14,12 @@ use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodRouter, get, post};
+use plimsoll_core::log_line;
 
-use crate::access::{AdminToken, check};
+use crate::access::{AdminToken, Caller, caller, check};
 use crate::http_guard::HttpGuard;
+use crate::log_lines;
+use crate::pretty::pretty;
 
 /// Limit of request bodies: large enough for a what-if request with thousands of zones.
 const MAX_BODY_BYTES: usize = 256 << 10;
@@ -36,7 +39,8 @@ pub struct AdminPath {
 }
 
 impl AdminPath {
-    const fn new(
+    /// Creates the documentation of a path that does not change anything.
+    pub const fn new(
         method: &'static str,
         path: &'static str,
         query: &'static str,
@@ -77,6 +81,8 @@ pub fn text_error(status: StatusCode, error: String) -> Response {
 pub struct AdminOptions {
     /// Additional pages of the listener, including `/`.
     pub pages: Option<Router>,
+    /// Paths of `pages` that belong in the list of paths.
+    pub listed: Vec<AdminPath>,
     /// Additional host names of the admin listener; requests for other names are refused.
     pub hosts: Vec<String>,
     /// Allows requests from other machines to change state; without it only loopback may.
@@ -188,7 +194,7 @@ impl<S: Clone + Send + Sync + 'static> AdminRouter<S> {
     /// Builds the router. The list of paths is also served at `/` unless `options` has pages.
     pub fn into_router(self, state: S, options: AdminOptions) -> Router {
         let AdminFormat { index, error } = self.format;
-        let paths: Arc<[AdminPath]> = self.paths.into();
+        let paths: Arc<[AdminPath]> = self.paths.into_iter().chain(options.listed).collect();
         let actions: Vec<&'static str> = paths
             .iter()
             .filter(|path| path.changes_state)
@@ -213,9 +219,16 @@ impl<S: Clone + Send + Sync + 'static> AdminRouter<S> {
             })
             .with_state(state)
             .merge(pages)
-            .layer(from_fn(move |request: Request, next: Next| {
+            .layer(from_fn(pretty))
+            .layer(from_fn(move |mut request: Request, next: Next| {
                 let is_action = actions.contains(&request.uri().path());
                 let checked = access.check(&request, is_action, token.as_ref());
+                if is_action {
+                    let reason = checked.as_ref().err().map_or("", String::as_str);
+                    let (path, by) = (request.uri().path(), caller(&request));
+                    log_line!(log_lines::ADMIN_ACTION, path, by, reason);
+                    request.extensions_mut().insert(Caller(by));
+                }
                 async move {
                     match checked {
                         Ok(()) => next.run(request).await,

@@ -13,13 +13,14 @@ mod http_guard;
 mod identity;
 mod incoming;
 mod log_lines;
+mod pretty;
 mod reloads;
 mod run;
 mod server;
 mod tls;
 
 pub use accept::{AcceptRetry, ConnectionLimits, ConnectionStats, LogLimit};
-pub use access::AdminToken;
+pub use access::{AdminToken, Caller};
 pub use admin::{
     AdminAccess, AdminFormat, AdminOptions, AdminPath, AdminRouter, guarded, text_error,
 };

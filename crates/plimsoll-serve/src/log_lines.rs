@@ -9,6 +9,10 @@ plimsoll_core::log_lines! {
     /// An edited configuration file is invalid. The previous configuration stays in use.
     CONFIG_REJECTED = Error, "configuration rejected; keeping the previous one",
         "Correct the file as `error` says; it is read again when it changes.";
+    /// A request to the admin API changed something or tried to. `by` is the name in the caller's
+    /// certificate, or its address, with `token` if the request has the admin token; `reason` says
+    /// why it was refused and is empty if it was not.
+    ADMIN_ACTION = Info, "action of the admin API requested", "";
     /// A listener has as many connections as it may have, in all or of one peer. `suppressed` lines
     /// like this one were left out since the last one.
     CONNECTION_REFUSED = Warn, "connection refused: too many are open",

@@ -74,7 +74,8 @@ const AFTER_HELP: &str = "\
 Examples:
   plimsoll demo                       run everything on this machine, with a dashboard
   plimsoll control -c control.yaml    run the control plane for Envoys and gRPC clients
-  plimsoll bootstrap envoy --zone a   print an Envoy bootstrap for that control plane
+  plimsoll bootstrap envoy --region eu --zone eu-1
+                                      print an Envoy bootstrap for that control plane
   plimsoll explain scenario.yaml      show where a proxy would send requests, and why
   plimsoll proxy -c proxy.yaml        run a sidecar or gateway
   plimsoll sim scenario.toml          compare policies in a simulation

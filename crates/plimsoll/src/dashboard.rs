@@ -15,6 +15,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use plimsoll_admin::HISTORY_PATH;
 use plimsoll_admin::source::{BoxFuture, Rejection, ShuttingDown, Source};
 use plimsoll_admin::state::{Cost, DashboardState, EventState, Notice, Severity};
 use plimsoll_admin::what_if::{ExplainQuestion, WhatIfAnswer, WhatIfQuestion};
@@ -29,7 +30,7 @@ use plimsoll_core::explain::Explanation;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::time::Instant;
 use plimsoll_core::units::FieldError;
-use plimsoll_serve::ReloadCounts;
+use plimsoll_serve::{AdminPath, ReloadCounts};
 use plimsoll_xds::driver::Clock;
 
 use explanation_cache::ExplanationCache;
@@ -151,6 +152,12 @@ impl Source for ControlSource {
     }
 }
 
+/// Returns the documentation of the history, which the dashboard serves.
+pub(crate) const fn history_path() -> AdminPath {
+    let (path, query, about) = HISTORY_PATH;
+    AdminPath::new("GET", path, query, about)
+}
+
 /// Converts the error of an explain question to the form that the page shows.
 pub(crate) fn refused(error: FieldError) -> Rejection {
     Rejection {
@@ -258,8 +265,8 @@ fn suspicious_nodes(state: &State, now: Instant) -> Vec<Notice> {
             "a node id is in use by two addresses, and the second is refused",
         ),
         (
-            Suspicion::UnknownZone,
-            "load reports from a zone without endpoints do not count (see fleets.zones)",
+            Suspicion::SharedId,
+            "several proxies have one id, so that their load reports replace each other",
         ),
         (
             Suspicion::Capped,
@@ -276,6 +283,7 @@ fn suspicious_nodes(state: &State, now: Instant) -> Vec<Notice> {
             texts.push(format!("{what}: {id} of {fleet}{more}"));
         }
     }
+    texts.extend(unknown_localities(state));
     for fleet in state.planner().fleets(now) {
         for node in fleet.dominant_nodes() {
             let (percent, zone) = (100.0 * node.share(), node.locality);
@@ -288,6 +296,25 @@ fn suspicious_nodes(state: &State, now: Instant) -> Vec<Notice> {
     let severity = Severity::Warning;
     let notice = |text| Notice { severity, text };
     texts.into_iter().take(MAX_SUSPICIONS).map(notice).collect()
+}
+
+/// Describes nodes whose demand does not count, with the locality that they probably mean.
+fn unknown_localities(state: &State) -> impl Iterator<Item = String> {
+    let unknown = state.fleets().unknown_localities();
+    unknown.map(|(fleet, locality, nodes)| {
+        let are = if nodes == 1 { "is" } else { "are" };
+        let nodes = counted(nodes, "node");
+        if locality.is_unset() {
+            return format!("{nodes} of {fleet} without a locality: the demand does not count");
+        }
+        let nearest = state.nearest_locality(locality);
+        let meant = nearest.map(|nearest| format!("; did you mean {nearest}?"));
+        format!(
+            "{nodes} of {fleet} {are} in {locality}, which no service has (see fleets.zones): the \
+             demand does not count{}",
+            meant.unwrap_or_default()
+        )
+    })
 }
 
 /// Most notices about suspicious nodes.

@@ -108,7 +108,9 @@ async fn serve(
             Err(_) => bind::<ConfigError>((DEFAULT_ADMIN.ip(), 0).into()).await?,
         },
     };
-    let router = Dashboard::new(DemoSource::new(environment, stopping.clone())).router();
+    let router = Dashboard::new(DemoSource::new(environment, stopping.clone()))
+        .recording()
+        .router();
     let router = guarded(router, &options.admin_hosts, text_error);
     let stopped = stopping.clone().cancelled_owned();
     let task = tokio::spawn(plimsoll_serve::serve(listener, router, stopped));

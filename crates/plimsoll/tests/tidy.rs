@@ -316,6 +316,7 @@ fn every_field_of_the_admin_api_is_documented() {
 
 #[test]
 fn every_field_of_the_dashboard_is_documented() {
+    use plimsoll_admin::history::HistoryResponse;
     use plimsoll_admin::state::DashboardState;
     use plimsoll_admin::what_if::{ExplainQuestion, WhatIfAnswer, WhatIfQuestion};
     use schemars::schema_for;
@@ -325,6 +326,7 @@ fn every_field_of_the_dashboard_is_documented() {
         schema_for!(WhatIfQuestion),
         schema_for!(WhatIfAnswer),
         schema_for!(ExplainQuestion),
+        schema_for!(HistoryResponse),
     ];
     check_fields("docs/dashboard.md", schemas);
 }

@@ -18,7 +18,7 @@ use crate::unreported::Subscriptions;
 
 /// All metrics of the control plane.
 #[rustfmt::skip]
-pub const METRICS: [Metric; 55] = [
+pub const METRICS: [Metric; 56] = [
     Metric::new("plimsoll_control_build_info", Info, &["version"],
         "Version of the control plane; always 1"),
     Metric::new("plimsoll_control_fleets", Gauge, &[],
@@ -55,6 +55,9 @@ pub const METRICS: [Metric; 55] = [
          `demand.max_times_median` times the median of its fleet"),
     Metric::new("plimsoll_control_duplicate_nodes_total", Counter, &[],
         "Streams refused because a node with the same id is connected from another address"),
+    Metric::new("plimsoll_control_identity_mistakes_total", Counter, &["kind"],
+        "Nodes that probably have a wrong identity: `unknown_locality` (no service and no entry of \
+         `fleets.zones` is there), `no_locality`, `shared_id` (two proxies with one id)"),
     Metric::new("plimsoll_control_dominated_zones", Gauge, &["fleet"],
         "Zones with at least three reporting nodes, one of which has more than half of the demand"),
     Metric::new("plimsoll_control_limit_exceeded_total", Counter, &["limit"],
@@ -195,6 +198,9 @@ fn add_counters(values: &mut Values, handle: &Handle) {
     ];
     for name in unlabeled {
         values.add(name, &[], 0);
+    }
+    for kind in ["unknown_locality", "no_locality", "shared_id"] {
+        values.add("identity_mistakes_total", &[kind], 0);
     }
     for field in identity::FIELDS {
         values.add("nodes_refused_total", &[field], 0);

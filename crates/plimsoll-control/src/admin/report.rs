@@ -1,7 +1,8 @@
 //! Responses of the admin API, built from the state. Field names are stable, and a test checks that
-//! docs/admin-api.md documents each. `/status` and `/fleets` are in this file; `clusters`, `nodes`
-//! and `what_if` have files of their own. Field names have units; rates and shares are rounded.
+//! docs/admin-api.md documents each. `/status` and `/fleets` are in this file; the others
+//! have files of their own. Field names have units; rates and shares are rounded.
 
+mod audit;
 mod clusters;
 mod nodes;
 mod replicas;
@@ -26,6 +27,7 @@ use crate::relay::RelayStatus;
 use crate::run::Bound;
 use crate::state::State;
 
+pub(super) use audit::{AuditQuery, audit};
 pub(super) use clusters::clusters;
 pub(super) use nodes::nodes;
 pub(super) use replicas::replicas;

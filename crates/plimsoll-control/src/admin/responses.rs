@@ -10,6 +10,7 @@ use plimsoll_core::explain::StateName;
 use plimsoll_core::locality_picking::zone_aware::Reason;
 use plimsoll_core::model::locality::Locality as CoreLocality;
 
+use crate::audit::{AuditKind, Change};
 use crate::relay::RelayStatus;
 
 /// Declares structs that are serialized to JSON and, with the feature `schema`, have a JSON Schema.
@@ -253,6 +254,34 @@ responses! {
         weight: Option<u32>,
     }
 
+    /// Response to requests for `/api/v1/audit`.
+    Audit {
+        total: usize,
+        offset: usize,
+        entries: Vec<AuditEntry>,
+    }
+    AuditEntry {
+        number: u64,
+        at_unix_ms: u64,
+        kind: AuditKind,
+        by: Arc<str>,
+        text: String,
+        changes: Vec<Change>,
+        more_changes: usize,
+        reason: Option<String>,
+        delivery: Option<AuditDelivery>,
+    }
+    AuditDelivery {
+        streams: usize,
+        accepted: usize,
+        refused: usize,
+        closed: usize,
+        waiting: usize,
+        superseded: bool,
+        first_ack_ms: Option<u64>,
+        last_ack_ms: Option<u64>,
+    }
+
     /// Response to requests for `/api/v1/what-if`.
     WhatIf {
         cluster: String,
@@ -294,7 +323,7 @@ impl From<&CoreLocality> for Locality {
 
 /// Returns the JSON Schema of the responses by path; that of errors has no path.
 #[cfg(feature = "schema")]
-pub fn schemas() -> [(&'static str, schemars::Schema); 9] {
+pub fn schemas() -> [(&'static str, schemars::Schema); 10] {
     [
         ("", schemars::schema_for!(Error)),
         ("/api/v1", schemars::schema_for!(Index)),
@@ -303,6 +332,7 @@ pub fn schemas() -> [(&'static str, schemars::Schema); 9] {
         ("/api/v1/nodes", schemars::schema_for!(Nodes)),
         ("/api/v1/replicas", schemars::schema_for!(Replicas)),
         ("/api/v1/clusters", schemars::schema_for!(Clusters)),
+        ("/api/v1/audit", schemars::schema_for!(Audit)),
         ("/api/v1/what-if", schemars::schema_for!(WhatIf)),
         ("/api/v1/reload", schemars::schema_for!(Reloaded)),
     ]

@@ -9,13 +9,14 @@ use std::time::Duration;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, QueryRejection};
-use axum::extract::{Query, State as Extracted};
+use axum::extract::{Extension, Query, State as Extracted};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::stats::TextFormat;
 use plimsoll_core::units::FieldError;
-use plimsoll_serve::{AdminFormat, AdminPath, AdminRouter};
+use plimsoll_serve::{AdminFormat, AdminPath, AdminRouter, Caller};
+use plimsoll_xds::driver::Clock;
 use serde_json::{Value, json};
 
 use super::failure::{ApiError, body_error};
@@ -55,6 +56,8 @@ pub fn router() -> AdminRouter<Context> {
             "Services: policy, endpoints by locality, deliveries, traffic between zones", clusters)
         .get("/api/v1/explain", "cluster=CLUSTER&fleet=FLEET&zone=ZONE",
             "Why proxies of a zone route as they do", explain_page)
+        .get("/api/v1/audit", "service=SERVICE&offset=0&limit=100",
+            "What was changed and refused, by whom, and when proxies had accepted it", audit)
         .post("/api/v1/what-if", "",
             "Traffic shares now and after a hypothetical change", what_if)
         .action("/api/v1/reload", "allow_removal=false",
@@ -208,6 +211,29 @@ fn limit(requested: Option<usize>) -> Result<usize, FieldError> {
     Err(FieldError::new("limit", reason))
 }
 
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct AuditQuery {
+    service: Option<String>,
+    offset: usize,
+    limit: Option<usize>,
+}
+
+async fn audit(
+    Extracted(context): Extracted<Context>,
+    query: Result<Query<AuditQuery>, QueryRejection>,
+) -> ApiResult {
+    let Query(query) = query?;
+    let list = report::AuditQuery {
+        service: query.service,
+        offset: query.offset,
+        limit: limit(query.limit)?,
+    };
+    let entries = context.handle.audit().all();
+    let origin = Clock::system().unix_origin();
+    Ok(Json(json!(report::audit(&entries, &list, origin))))
+}
+
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ExplainQuery {
@@ -258,10 +284,13 @@ struct ReloadQuery {
 
 async fn reload(
     Extracted(context): Extracted<Context>,
+    caller: Option<Extension<Caller>>,
     query: Result<Query<ReloadQuery>, QueryRejection>,
 ) -> ApiResult {
     let Query(ReloadQuery { allow_removal }) = query?;
-    let outcome = context.reload.reload(allow_removal).await?;
+    let caller = caller.map_or_else(String::new, |Extension(Caller(caller))| caller);
+    let by = format!("request to /api/v1/reload by {caller}");
+    let outcome = context.reload.reload_by(allow_removal, &by).await?;
     outcome.map_err(|error| ApiError::new(StatusCode::CONFLICT, error))?;
     let restart_needed = context.reloads.counts().restart_needed;
     Ok(Json(json!(responses::Reloaded { restart_needed })))

@@ -19,9 +19,11 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 use tonic::Status;
 
 use super::authorization::Authorization;
+use super::event_log;
 use super::record::StreamRecord;
 use super::report_size::report_size;
 use super::{Handle, Message, OpenedStream, Stopped, StreamGuard};
+use crate::audit::Answer;
 use crate::fleet::OpenRefusal;
 use crate::identity::Purpose;
 use crate::log_lines;
@@ -162,6 +164,7 @@ impl AdsObserver for Observer {
             let (_, what) = type_url.rsplit_once('.').unwrap_or(("", type_url));
             let why = &nack.detail.message;
             self.handle.recent.nacked(node, what, why, now);
+            self.answer(Answer::Refused);
         }
         if let Some(subscriptions) = &self.subscriptions {
             update_subscriptions(subscriptions, &event);
@@ -169,6 +172,15 @@ impl AdsObserver for Observer {
         self.record_subscriptions(&event);
         let types = stream.status().collect();
         self.handle.records.update(self.record, types);
+    }
+
+    fn handle_idle(&mut self, stream: &ServerStream) {
+        // Comparing resources is work for each of thousands of streams: only while a change waits.
+        if self.handle.audit.is_waiting()
+            && let Some(generation) = stream.accepted_generation()
+        {
+            self.answer(Answer::Accepted(generation));
+        }
     }
 
     fn readable(&self, view: Arc<View>) -> Arc<View> {
@@ -181,6 +193,15 @@ impl AdsObserver for Observer {
 }
 
 impl Observer {
+    /// Tells the audit how the client answered a change.
+    fn answer(&self, answer: Answer) {
+        let now = Clock::system().now();
+        if let Some(delivered) = self.handle.audit.answer(self.record, answer, now) {
+            self.handle.recent.delivered(&delivered, now);
+            event_log::delivered(&delivered);
+        }
+    }
+
     /// Records subscriptions to assignments; `Unreported` compares them with load reports.
     fn record_subscriptions(&self, event: &StreamEvent) {
         let records = &self.handle.records;
@@ -198,6 +219,7 @@ impl Observer {
 
 impl Drop for Observer {
     fn drop(&mut self) {
+        self.answer(Answer::Closed);
         self.handle.records.close(self.record);
     }
 }

@@ -5,14 +5,18 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use plimsoll_core::model::locality::Locality;
 use plimsoll_core::planner::PlannerEvent;
 use plimsoll_core::planner::event::{IgnoreReason, LeaveReason};
 use plimsoll_core::time::Instant;
 
+use crate::audit::{AuditEntry, AuditKind, Delivered};
 use crate::state::ControlEvent;
 
 /// Bytes of an event's text to keep: names and reasons come from the network.
 const MAX_TEXT: usize = 1024;
+/// Among this many of the newest events, a repeated one replaces the earlier.
+const REPEATED: usize = 20;
 /// Number of events to keep; the oldest are dropped.
 const CAPACITY: usize = 100;
 
@@ -59,12 +63,8 @@ impl RecentEvents {
     /// Adds an event of the state, except for `Planned` events, which are too frequent.
     pub(crate) fn event(&self, event: &ControlEvent, at: Instant) {
         let (severity, text, fleet) = match event {
-            ControlEvent::Planned(_) => return,
-            ControlEvent::ConfigApplied { services } => {
-                let plural = if *services == 1 { "" } else { "s" };
-                let text = format!("configuration applied, {services} service{plural}");
-                (EventSeverity::Info, text, None)
-            }
+            // `audited` adds what changed.
+            ControlEvent::Planned(_) | ControlEvent::ConfigApplied { .. } => return,
             ControlEvent::HeartbeatShortened {
                 cluster, heartbeat, ..
             } => {
@@ -75,8 +75,29 @@ impl RecentEvents {
                 (EventSeverity::Info, text, None)
             }
             ControlEvent::FleetChanged { fleet, nodes } => {
-                let text = format!("fleet {fleet} has {nodes} proxies");
+                let proxies = if *nodes == 1 { "proxy" } else { "proxies" };
+                let text = format!("fleet {fleet} has {nodes} {proxies}");
                 (EventSeverity::Info, text, Some(Arc::clone(fleet)))
+            }
+            ControlEvent::UnknownLocality {
+                fleet,
+                node,
+                locality,
+                nearest,
+            } => {
+                let text = unknown_locality(fleet, node, locality, nearest.as_ref());
+                (EventSeverity::Warning, text, None)
+            }
+            ControlEvent::SharedId {
+                fleet,
+                node,
+                streams,
+            } => {
+                let text = format!(
+                    "{streams} proxies of fleet {fleet} have the id {node}: their load reports \
+                     replace each other"
+                );
+                (EventSeverity::Warning, text, None)
             }
             ControlEvent::StreamRefused {
                 fleet,
@@ -111,6 +132,35 @@ impl RecentEvents {
         self.push(Entry { event, fleet });
     }
 
+    /// Adds an entry of the audit.
+    pub(crate) fn audited(&self, entry: &AuditEntry) {
+        let severity = match entry.kind {
+            AuditKind::Refused => EventSeverity::Error,
+            AuditKind::Started | AuditKind::Changed => EventSeverity::Info,
+        };
+        let event = RecentEvent {
+            at: entry.at,
+            severity,
+            text: entry.text(),
+        };
+        self.push(Entry { event, fleet: None });
+    }
+
+    /// Adds that proxies have answered a change.
+    pub(crate) fn delivered(&self, delivered: &Delivered, at: Instant) {
+        let is_refused = delivered.delivery.refused > 0;
+        let event = RecentEvent {
+            at,
+            severity: if is_refused {
+                EventSeverity::Error
+            } else {
+                EventSeverity::Info
+            },
+            text: delivered.text(),
+        };
+        self.push(Entry { event, fleet: None });
+    }
+
     pub(crate) fn nacked(&self, node: &str, what: &str, why: &str, at: Instant) {
         let event = RecentEvent {
             at,
@@ -134,6 +184,13 @@ impl RecentEvents {
     fn push(&self, mut entry: Entry) {
         cut(&mut entry.event.text, MAX_TEXT);
         let mut all = self.lock();
+        // What peers repeat must not push out everything else.
+        let first = all.len().saturating_sub(REPEATED);
+        let is_warning = entry.event.severity == EventSeverity::Warning;
+        let repeated = |index: &usize| is_warning && all[*index].event.text == entry.event.text;
+        if let Some(index) = (first..all.len()).find(repeated) {
+            all.remove(index);
+        }
         let same = |last: &Entry| last.fleet.is_some() && last.fleet == entry.fleet;
         if all.back().is_some_and(same) {
             all.pop_back();
@@ -149,8 +206,25 @@ impl RecentEvents {
     }
 }
 
+fn unknown_locality(
+    fleet: &str,
+    node: &str,
+    locality: &Locality,
+    nearest: Option<&Locality>,
+) -> String {
+    if locality.is_unset() {
+        return format!("{node} of fleet {fleet} has no locality, so its demand does not count");
+    }
+    let meant = nearest.map(|nearest| format!("; did you mean {nearest}?"));
+    let meant = meant.unwrap_or_default();
+    format!(
+        "{node} of fleet {fleet} is in {locality}, which no service has, so its demand does not \
+         count{meant}"
+    )
+}
+
 /// Cuts a text to at most `bytes`, at a character boundary, and marks the cut.
-fn cut(text: &mut String, bytes: usize) {
+pub(crate) fn cut(text: &mut String, bytes: usize) {
     if text.len() > bytes {
         let end = (0..=bytes).rev().find(|&end| text.is_char_boundary(end));
         text.truncate(end.unwrap_or_default());
@@ -242,10 +316,32 @@ mod tests {
         }
         recent.event(&fleet_changed("batch", 1), Instant::from_secs(2));
         let lines = [
-            "fleet batch has 1 proxies",
+            "fleet batch has 1 proxy",
             "fleet gateway has 1000 proxies",
         ];
         assert_eq!(texts(&recent), lines);
+    }
+
+    #[test]
+    fn a_repeated_warning_replaces_the_earlier() {
+        let recent = RecentEvents::default();
+        let lost = |nearest| ControlEvent::UnknownLocality {
+            fleet: "edge".into(),
+            node: "1".into(),
+            locality: Locality::zone_only("b"),
+            nearest,
+        };
+        let near = Some(Locality::new("r1", "b", ""));
+        recent.event(&lost(near.clone()), Instant::from_secs(1));
+        recent.event(&lost(None), Instant::from_secs(2));
+        recent.event(&lost(near), Instant::from_secs(3));
+        let lines = [
+            "1 of fleet edge is in b, which no service has, so its demand does not count; did you \
+             mean r1/b?",
+            "1 of fleet edge is in b, which no service has, so its demand does not count",
+        ];
+        assert_eq!(texts(&recent), lines);
+        assert_eq!(recent.all()[0].at, Instant::from_secs(3));
     }
 
     #[test]

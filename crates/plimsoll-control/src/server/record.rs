@@ -111,6 +111,14 @@ impl StreamRecords {
         self.lock().open.values().for_each(visit);
     }
 
+    /// Like `for_each`, with the number of each stream.
+    pub(crate) fn for_each_numbered(&self, mut visit: impl FnMut(u64, &StreamRecord)) {
+        let streams = self.lock();
+        for (number, record) in &streams.open {
+            visit(*number, record);
+        }
+    }
+
     /// Returns the number of open streams.
     pub fn len(&self) -> usize {
         self.lock().open.len()

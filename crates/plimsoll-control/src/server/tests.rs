@@ -134,6 +134,53 @@ fn a_new_configuration_reaches_open_streams() {
 }
 
 #[test]
+fn an_edit_is_audited_and_waits_for_the_streams_that_it_changes() {
+    use crate::audit::{AuditKind, Delivered};
+
+    with_writer(|handle| async move {
+        let [a, b, _] = fleet(NodeClass::Envoy);
+        let mut sessions = [discover(&handle, &a).await, discover(&handle, &b).await];
+        let mut streams = sessions.each_mut().map(|session| {
+            session.views.mark_unchanged();
+            plimsoll_xds::ads::server::ServerStream::new(Variant::Delta, Default::default())
+        });
+        let by = "edit of the files";
+        handle.apply_by(config("mode: SHADOW"), by).await.unwrap();
+        for (session, stream) in sessions.iter_mut().zip(&mut streams) {
+            session.views.changed().await.unwrap();
+            // The client subscribes to nothing: it has everything as soon as it sees the view.
+            stream.set_view(Arc::clone(&session.views.borrow()));
+        }
+        let entry = handle.audit().all().remove(0);
+        assert_eq!((entry.kind, &*entry.by), (AuditKind::Changed, by));
+        assert_eq!(entry.text(), "orders: mode ENFORCE → SHADOW, test:3");
+        assert_eq!(entry.delivery.as_ref().unwrap().streams, 2);
+        sessions[0].observer.handle_idle(&streams[0]);
+        sessions[0].observer.handle_idle(&streams[0]);
+        assert!(handle.audit().is_waiting());
+        sessions[1].observer.handle_idle(&streams[1]);
+        assert!(!handle.audit().is_waiting());
+        let delivery = handle.audit().all().remove(0).delivery.unwrap();
+        assert_eq!((delivery.accepted, delivery.closed), (2, 0));
+        assert!(delivery.first_ack <= delivery.last_ack);
+        let number = entry.number;
+        let text = Delivered { number, delivery }.text();
+        let events = handle.recent().all();
+        assert_eq!(events[0].text, text);
+        assert_eq!(events[1].text, entry.text());
+        // A stream that closes is not waited for, and a refused edit is kept.
+        handle.apply_by(config(""), by).await.unwrap();
+        wait_until(&handle, |state| state.config().services.len() == 1).await;
+        drop(sessions);
+        assert!(!handle.audit().is_waiting());
+        handle.refuse(by, "control.yaml: no", Instant::ORIGIN);
+        let last = handle.audit().all().remove(0);
+        assert_eq!(last.kind, AuditKind::Refused);
+        assert_eq!(handle.recent().all()[0].text, last.text());
+    });
+}
+
+#[test]
 fn a_closed_stream_is_counted_once() {
     with_writer(|handle| async move {
         let [a, ..] = fleet(NodeClass::Envoy);

@@ -8,26 +8,26 @@ use std::sync::Arc;
 
 use plimsoll_core::log_line;
 use plimsoll_core::model::load_report::ClusterStats;
-use plimsoll_core::planner::{PlanScope, PlannerEvent};
-use plimsoll_core::time::Instant;
 use plimsoll_xds::ads::view::View;
 use plimsoll_xds::driver::{Clock, LrsInstructions};
 use plimsoll_xds::node::NodeInfo;
 use tokio::sync::{Semaphore, mpsc, watch};
 
+use super::event_log;
 use super::recent::RecentEvents;
 use super::record::StreamRecords;
 use super::throttle::Throttle;
 use super::{
     ClosedStream, Handle, Message, OpenedReporting, OpenedStream, QUEUE_CAPACITY, StreamGuard,
 };
+use crate::audit::{Audit, AuditKind, Change, changes};
 use crate::config::ControlConfig;
-use crate::counters::{Counters, cause};
-use crate::fleet::{OpenRefusal, StreamKind};
+use crate::counters::Counters;
+use crate::fleet::StreamKind;
 use crate::log_lines;
 use crate::relay::Overlay;
 use crate::replicas::NodeKey;
-use crate::state::{ControlEvent, State, ViewKey};
+use crate::state::{State, ViewKey};
 use crate::store::{ReplicaIdentity, StoreStats, TooLarge};
 
 const BURST: usize = 256;
@@ -41,6 +41,10 @@ pub struct Writer {
     closes: mpsc::UnboundedReceiver<ClosedStream>,
     counters: Counters,
     recent: Arc<RecentEvents>,
+    records: Arc<StreamRecords>,
+    audit: Arc<Audit>,
+    /// Entry of the audit whose views are not published yet.
+    undelivered: Option<u64>,
     throttle: Arc<Throttle>,
     /// Sender for stream guards. Unbounded, because `drop` cannot wait; there are never more
     /// messages in it than open streams.
@@ -67,6 +71,16 @@ pub fn start_replica(
     let clock = Clock::system();
     let counters = Counters::default();
     let recent = Arc::new(RecentEvents::default());
+    let records = Arc::new(StreamRecords::default());
+    let audit = Arc::new(Audit::default());
+    let started = audit.add(
+        AuditKind::Started,
+        "start",
+        changes(None, &config),
+        clock.now(),
+    );
+    recent.audited(&started);
+    event_log::audited(&started);
     let throttle = Arc::new(Throttle::default());
     let queue_bytes_capacity = config.limits.queue_bytes;
     let rules = Arc::new(watch::Sender::new(Arc::clone(&config.rules)));
@@ -83,6 +97,9 @@ pub fn start_replica(
         closes: close_receiver,
         counters: counters.clone(),
         recent: Arc::clone(&recent),
+        records: Arc::clone(&records),
+        audit: Arc::clone(&audit),
+        undelivered: None,
         throttle: Arc::clone(&throttle),
         close_sender: closes,
         views: BTreeMap::new(),
@@ -91,8 +108,9 @@ pub fn start_replica(
     };
     let handle = Handle {
         messages,
-        records: Arc::new(StreamRecords::default()),
+        records,
         recent,
+        audit,
         upstreams: Arc::default(),
         counters,
         throttle,
@@ -169,7 +187,7 @@ impl Writer {
             }
             Message::RelayedResource(relayed) => self.state.handle_relayed(relayed, now),
             Message::Store(input) => self.state.handle_store(input, now),
-            Message::Config(config) => self.configure(config),
+            Message::Config { config, by } => self.configure(config, &by),
             Message::Inspect(inspect) => inspect(&self.state, now),
         }
     }
@@ -215,7 +233,9 @@ impl Writer {
         }
     }
 
-    fn configure(&mut self, config: Arc<ControlConfig>) {
+    fn configure(&mut self, config: Arc<ControlConfig>, by: &str) {
+        let changes = changes(Some(self.state.file_config()), &config);
+        self.audit(AuditKind::Changed, by, changes);
         if config.relay != self.state.config().relay {
             // Dropping the senders closes the streams; proxies reconnect and get new resources.
             self.views.clear();
@@ -226,6 +246,30 @@ impl Writer {
         for instructions in self.instructions.values() {
             instructions.send_modify(|current| current.settings = Arc::clone(&settings));
         }
+    }
+
+    fn audit(&mut self, kind: AuditKind, by: &str, changes: Vec<Change>) {
+        let entry = self.audit.add(kind, by, changes, self.clock.now());
+        self.recent.audited(&entry);
+        event_log::audited(&entry);
+        self.undelivered = Some(entry.number);
+    }
+
+    /// Lets the audit wait for the streams whose views change with a configuration. Called before
+    /// the views are published, so that no answer is missed.
+    fn await_answers(&mut self, changed: &BTreeMap<ViewKey, Arc<View>>) {
+        let Some(number) = self.undelivered.take() else {
+            return;
+        };
+        let mut streams = BTreeMap::new();
+        self.records.for_each_numbered(|stream, record| {
+            let keys = [false, true].map(|returning| ViewKey::of(&record.node, returning));
+            let views = keys.iter().filter_map(|key| changed.get(key));
+            if let Some(generation) = views.map(|view| view.generation()).max() {
+                streams.insert(stream, generation);
+            }
+        });
+        self.audit.await_answers(number, streams);
     }
 
     fn close(&mut self, close: &ClosedStream) {
@@ -252,7 +296,12 @@ impl Writer {
     }
 
     fn publish(&mut self) {
+        let mut changed = BTreeMap::new();
         while let Some((key, view)) = self.state.poll_view() {
+            changed.insert(key, view);
+        }
+        self.await_answers(&changed);
+        for (key, view) in changed {
             if let Some(views) = self.views.get(&key) {
                 views.send_replace(view);
             }
@@ -271,7 +320,7 @@ impl Writer {
             self.counters.event(&event);
             let now = self.clock.now();
             self.recent.event(&event, now);
-            log(&event, self.state.config(), &self.throttle, now);
+            event_log::event(&event, self.state.config(), &self.throttle, now);
         }
         self.publish_records();
     }
@@ -296,83 +345,5 @@ impl Writer {
         if changed {
             store.changed.notify_one();
         }
-    }
-}
-
-/// Logs an event. Lines that peers cause are limited.
-fn log(event: &ControlEvent, config: &ControlConfig, throttle: &Throttle, now: Instant) {
-    match event {
-        ControlEvent::StreamRefused {
-            fleet,
-            node,
-            refusal,
-        } => {
-            let Some(suppressed) = throttle.admit(refusal.limit(), now) else {
-                return;
-            };
-            let reason = refusal.to_string();
-            if matches!(refusal, OpenRefusal::DuplicateId { .. }) {
-                log_line!(log_lines::DUPLICATE_NODE, %fleet, %node, reason, suppressed);
-            } else {
-                log_line!(log_lines::STREAM_REFUSED, %fleet, %node, reason, suppressed);
-            }
-        }
-        ControlEvent::Planner(event @ PlannerEvent::NodeCapped { .. }) => {
-            if let Some(suppressed) = throttle.admit("node_capped", now) {
-                log_line!(log_lines::NODE_CAPPED, ?event, suppressed);
-            }
-        }
-        ControlEvent::HeartbeatShortened {
-            cluster,
-            staleness_threshold: threshold,
-            written,
-            heartbeat,
-        } => {
-            if config.heartbeat_error.is_some() {
-                log_line!(
-                    log_lines::HEARTBEAT_SHORTENED,
-                    %cluster, ?threshold, ?written, ?heartbeat
-                );
-            } else {
-                log_line!(log_lines::DEFAULT_HEARTBEAT_SHORTENED, %cluster, ?threshold, ?heartbeat);
-            }
-        }
-        ControlEvent::DuplicateNode {
-            fleet,
-            node,
-            replica,
-        } => log_duplicate([fleet, node, replica], throttle, now),
-        ControlEvent::StoreConnected { nodes } => log_line!(log_lines::STORE_CONNECTED, nodes),
-        ControlEvent::StoreLost { reason } => log_line!(log_lines::STORE_LOST, reason),
-        ControlEvent::ConfigApplied { services } => {
-            log_line!(log_lines::CONFIG_APPLIED, services);
-        }
-        ControlEvent::FleetChanged { fleet, nodes } => {
-            log_line!(log_lines::FLEET_CHANGED, %fleet, nodes);
-        }
-        ControlEvent::Planner(event @ PlannerEvent::ReportIgnored { .. }) => {
-            if let Some(suppressed) = throttle.admit("report_ignored", now) {
-                log_line!(log_lines::REPORT_IGNORED, ?event, suppressed);
-            }
-        }
-        ControlEvent::Planned(plan) => {
-            let PlanScope {
-                fleet,
-                upstream_cluster,
-            } = &plan.scope;
-            let cause = cause(plan.cause);
-            log_line!(log_lines::PLANNED, %fleet, ?upstream_cluster, cause);
-        }
-        ControlEvent::Planner(event) => {
-            if let Some(suppressed) = throttle.admit("demand_changed", now) {
-                log_line!(log_lines::DEMAND_CHANGED, ?event, suppressed);
-            }
-        }
-    }
-}
-
-fn log_duplicate([fleet, node, replica]: [&Arc<str>; 3], throttle: &Throttle, now: Instant) {
-    if let Some(suppressed) = throttle.admit("duplicate_at_replicas", now) {
-        log_line!(log_lines::DUPLICATE_AT_REPLICAS, %fleet, %node, %replica, suppressed);
     }
 }

@@ -56,6 +56,21 @@ pub enum ControlEvent {
         fleet: Arc<str>,
         nodes: usize,
     },
+    /// A node is in a locality that neither a service nor `fleets.zones` has, or in none: its
+    /// demand does not count.
+    UnknownLocality {
+        fleet: Arc<str>,
+        node: Arc<str>,
+        locality: Locality,
+        /// The known locality that was probably meant.
+        nearest: Option<Locality>,
+    },
+    /// More streams of a kind are open for a node than one proxy opens: two proxies have its id.
+    SharedId {
+        fleet: Arc<str>,
+        node: Arc<str>,
+        streams: u32,
+    },
     /// A stream of a node was refused.
     StreamRefused {
         fleet: Arc<str>,

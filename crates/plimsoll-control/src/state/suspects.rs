@@ -31,8 +31,10 @@ pub struct Suspects {
 pub enum Suspicion {
     /// Two addresses use the id of the node at the same time.
     DuplicateId,
-    /// The node reports load from a zone that is not configured.
-    UnknownZone,
+    /// Two proxies at one address use the id of the node.
+    SharedId,
+    /// The node is in a locality that is not configured, or in none.
+    UnknownLocality,
     /// The node reports many times the load of its peers, of which only a part counts.
     Capped,
 }
@@ -53,10 +55,14 @@ impl Suspects {
                 node,
                 reason: IgnoreReason::UnknownZone,
                 ..
-            }) => (Suspicion::UnknownZone, fleet, node),
+            }) => (Suspicion::UnknownLocality, fleet, node),
             ControlEvent::Planner(PlannerEvent::NodeCapped { fleet, node, .. }) => {
                 (Suspicion::Capped, fleet, node)
             }
+            ControlEvent::UnknownLocality { fleet, node, .. } => {
+                (Suspicion::UnknownLocality, fleet, node)
+            }
+            ControlEvent::SharedId { fleet, node, .. } => (Suspicion::SharedId, fleet, node),
             _ => return,
         };
         let nodes = self.kinds.entry(kind).or_default();
@@ -68,6 +74,11 @@ impl Suspects {
             }
         }
         nodes.insert(key, now);
+    }
+
+    /// Whether a node had a sign of this kind recently.
+    pub(super) fn is_recent(&self, kind: Suspicion, key: &NodeKey, now: Instant) -> bool {
+        self.recent(kind, now).any(|recent| recent == key)
     }
 
     /// Iterates over the nodes, as fleet and id, that had a sign of this kind recently.
@@ -132,7 +143,7 @@ mod tests {
         suspects.handle_event(&full, at);
         for (kind, id) in [
             (Suspicion::DuplicateId, "1"),
-            (Suspicion::UnknownZone, "2"),
+            (Suspicion::UnknownLocality, "2"),
             (Suspicion::Capped, "3"),
         ] {
             assert_eq!(ids(&suspects, kind, 309), [id]);

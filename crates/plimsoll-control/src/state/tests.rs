@@ -4,4 +4,5 @@ mod demand;
 pub(crate) mod driver;
 mod limits;
 mod membership;
+mod node_checks;
 mod reload;

@@ -95,7 +95,8 @@ struct NodeArgs {
     /// Fleet of the proxy (node.cluster); proxies with the same configuration form a fleet
     #[arg(long, default_value = "gateway")]
     fleet: String,
-    /// Id of the proxy (node.id), unique within its fleet [default: FLEET-ZONE]
+    /// Id of the proxy (node.id), unique within its fleet [default: FLEET-ZONE-HOST, where HOST is
+    /// the variable POD_NAME or the name of this machine]
     #[arg(long)]
     id: Option<String>,
     /// Address of the control plane's xDS server; repeatable for an Envoy, with one address per
@@ -108,13 +109,13 @@ struct NodeArgs {
 
 const AFTER_HELP: &str = "\
 Examples:
-  plimsoll bootstrap envoy --zone zone-a > envoy.json
-  plimsoll bootstrap envoy --zone zone-a --region r1 --fleet gateway --id gateway-7 \\
+  plimsoll bootstrap envoy --region r1 --zone zone-a > envoy.json
+  plimsoll bootstrap envoy --region r1 --zone zone-a --fleet gateway --id gateway-7 \\
       --control control.internal:18000 --admin-port 9901 > envoy.json
-  plimsoll bootstrap grpc --zone zone-b --fleet checkout > bootstrap.json
+  plimsoll bootstrap grpc --region r1 --zone zone-b --fleet checkout > bootstrap.json
   GRPC_XDS_BOOTSTRAP=bootstrap.json ./checkout      # which dials xds:///orders
-  plimsoll bootstrap envoy --zone zone-a --tls-ca ca.crt --tls-certificate tls.crt \\
-      --tls-private-key tls.key > envoy.json
+  plimsoll bootstrap envoy --region r1 --zone zone-a --tls-ca ca.crt \\
+      --tls-certificate tls.crt --tls-private-key tls.key > envoy.json
 
 Exit codes: 0 success, 2 wrong usage.";
 
@@ -171,9 +172,10 @@ impl NodeArgs {
         let first = controls.next().context("--control is required")??;
         let replicas = controls.collect::<anyhow::Result<_>>()?;
         Ok(Bootstrap {
-            id: self
-                .id
-                .unwrap_or_else(|| format!("{}-{}", self.fleet, self.zone)),
+            id: match self.id {
+                Some(id) => id,
+                None => format!("{}-{}-{}", self.fleet, self.zone, host_name()),
+            },
             fleet: self.fleet,
             region: self.region,
             zone: self.zone,
@@ -195,6 +197,15 @@ fn address(control: &str) -> anyhow::Result<(String, u16)> {
         .with_context(|| format!("--control: {port:?} is not a port number from 0 to 65535"))?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
     Ok((host.to_owned(), port))
+}
+
+/// Returns what distinguishes the proxies of a zone: the name of the pod or of the machine.
+fn host_name() -> String {
+    let pod = std::env::var("POD_NAME").ok();
+    pod.filter(|name| !name.is_empty()).unwrap_or_else(|| {
+        let system = rustix::system::uname();
+        system.nodename().to_string_lossy().into_owned()
+    })
 }
 
 impl TlsArgs {

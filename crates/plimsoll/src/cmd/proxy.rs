@@ -221,7 +221,12 @@ pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
         stop_on_signal(context.stopping().clone())?;
         handle_signals(hangup, reload, rotated, context.clone());
         let admin = AdminOptions {
-            pages: Some(Dashboard::new(ProxySource::new(context.clone())).router()),
+            pages: Some(
+                Dashboard::new(ProxySource::new(context.clone()))
+                    .recording()
+                    .router(),
+            ),
+            listed: vec![crate::dashboard::history_path()],
             hosts,
             token,
             ..AdminOptions::default()

@@ -83,7 +83,12 @@ impl ControlPlane {
             .context("cannot start the control plane")?;
         let context = control.context().clone();
         let admin = AdminOptions {
-            pages: Some(Dashboard::new(ControlSource::new(context.clone())).router()),
+            pages: Some(
+                Dashboard::new(ControlSource::new(context.clone()))
+                    .recording()
+                    .router(),
+            ),
+            listed: vec![crate::dashboard::history_path()],
             ..AdminOptions::default()
         };
         self.bound = Some(context.bound);

@@ -1,5 +1,5 @@
 //! Request rates per locality, computed from the counters of hosts. Counters are sampled when a
-//! dashboard document is built, so nothing is stored while no page is open.
+//! dashboard document is built: every second while a page is open, else every few for its history.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;

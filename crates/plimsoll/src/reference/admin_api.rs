@@ -12,10 +12,20 @@ pub(super) fn page() -> String {
     text.push_str(
         "\n## The control plane\n\nFields of the responses: [admin-api.md](../admin-api.md).\n",
     );
-    table(plimsoll_control::admin::router().paths(), &mut text);
+    table(&listed(plimsoll_control::admin::router().paths()), &mut text);
     text.push_str("\n## The proxy\n\nMore: [proxy.md](../proxy.md#admin-pages).\n");
-    table(&plimsoll_proxy::admin_paths(), &mut text);
+    table(&listed(&plimsoll_proxy::admin_paths()), &mut text);
+    text.push_str(
+        "\nAll JSON of both has line breaks with the query `pretty`: \
+         `/api/v1/status?pretty`.\n",
+    );
     text
+}
+
+/// Adds the paths that the dashboard serves beside its page.
+fn listed(paths: &[AdminPath]) -> Vec<AdminPath> {
+    let own = paths.iter().copied();
+    own.chain([crate::dashboard::history_path()]).collect()
 }
 
 fn table(paths: &[AdminPath], text: &mut String) {

@@ -1,8 +1,9 @@
 //! Tests with a real browser. `demo` opens the demo, `numbers` compares the page with the admin
-//! API, `proxy` opens one proxy, `use_` covers interaction, `sizes` large documents and small
-//! windows.
+//! API, `history` covers what was recorded, `proxy` opens one proxy, `use_` covers interaction,
+//! `sizes` large documents and small windows.
 
 mod demo;
+mod history;
 mod numbers;
 mod proxy;
 mod sizes;

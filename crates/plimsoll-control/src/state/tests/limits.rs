@@ -42,7 +42,7 @@ fn reports_from_a_zone_without_endpoints_do_not_count() {
     assert_eq!(ignored(&driver), [IgnoreReason::UnknownZone; 3]);
     let suspects = driver.state.suspects();
     let nodes: Vec<_> = suspects
-        .recent(Suspicion::UnknownZone, driver.now)
+        .recent(Suspicion::UnknownLocality, driver.now)
         .collect();
     assert_eq!(nodes, [&("gateway".into(), "evil".into())]);
 }

@@ -4,7 +4,9 @@
 use serde_json::json;
 
 use crate::support::control::Control;
-use crate::support::documents::{Documents, large, uneven};
+use crate::support::documents::{
+    Documents, fourteen, large, one_of_thirty, thirty, uneven,
+};
 use crate::support::page::{DESKTOP, PHONE, Page};
 
 /// Maximum number of elements of a page with 100 zones: visible rows and fields of the what-if
@@ -165,14 +167,60 @@ fn a_phone_does_not_scroll_horizontally() {
 }
 
 #[test]
-fn a_large_document_fits_a_phone() {
-    let (address, _) = Documents::serve(large);
-    let mut page = Page::open("large-phone", &format!("http://{address}/"), PHONE);
-    page.next_document();
-    let wide = page.eval("document.documentElement.scrollWidth - window.innerWidth");
-    assert!(
-        wide.as_i64().unwrap() <= 0,
-        "wider than the window by {wide}"
+fn many_zones_fit_a_phone_with_their_values() {
+    let makes: [(&str, fn(u64) -> _); 3] = [("14", fourteen), ("30", thirty), ("100", large)];
+    for (zones, make) in makes {
+        let (address, _) = Documents::serve(make);
+        let mut page = Page::open("many-phone", &format!("http://{address}/"), PHONE);
+        page.next_document();
+        let wide = page.eval("document.documentElement.scrollWidth - window.innerWidth");
+        assert!(wide.as_i64().unwrap() <= 0, "wider than the window by {wide}");
+        for (table, fields) in [
+            ("zones", vec!["zone", "demand", "served", "load"]),
+            ("routing", vec!["zone", "state", "kept"]),
+        ] {
+            for field in fields {
+                let cell = format!(
+                    "document.querySelector('#{table} tbody:not(.filler) [data-field={field}]')"
+                );
+                let seen = page.eval(&format!(
+                    "(() => {{ const cell = {cell}; cell.scrollIntoView({{ block: 'center',
+                       behavior: 'instant' }}); const box = cell.getBoundingClientRect();
+                       return cell.textContent.trim() && box.width > 20 && box.left >= 0
+                         && box.right <= window.innerWidth
+                         && cell.contains(document.elementFromPoint(box.left + box.width / 2,
+                              box.top + box.height / 2)); }})()"
+                ));
+                assert_eq!(seen, json!(true), "{zones} zones: {field} of {table}");
+            }
+        }
+        page.screenshot(&format!("phone-{zones}-zones"));
+        page.close();
+    }
+}
+
+#[test]
+fn the_matrix_is_read_by_touch_and_has_one_row_for_one_proxy() {
+    let (address, _) = Documents::serve(one_of_thirty);
+    let mut page = Page::open("one-row", &format!("http://{address}/"), PHONE);
+    page.wait("document.querySelector('#map canvas')?.dataset.columns === '30'");
+    assert_eq!(page.text("document.querySelector('#map canvas').dataset.rows"), "1");
+    let high = page.eval("document.querySelector('#map canvas').getBoundingClientRect().height");
+    assert!(high.as_f64().unwrap() < 200.0, "{high} px for one row");
+    page.eval(
+        "(() => { const canvas = document.querySelector('#map canvas');
+           const box = canvas.getBoundingClientRect();
+           const { left, top, wide } = canvas.layout;
+           canvas.dispatchEvent(new PointerEvent('pointerdown', { pointerType: 'touch',
+             clientX: box.left + left + 3.5 * wide, clientY: box.top + top + 10 })); })()",
     );
+    let tip = page.text("document.querySelector('#map .tip').textContent");
+    assert!(tip.starts_with("zone-03 sends") && tip.contains("to zone-03"), "{tip}");
+    let legend = page.text("document.querySelector('.matrix-legend').textContent");
+    assert!(legend.contains("stays in its zone"), "{legend}");
+    page.screenshot("one-proxy-30-phone");
+    page.resize(DESKTOP);
+    page.next_document();
+    page.screenshot("one-proxy-30");
     page.close();
 }

@@ -27,7 +27,34 @@ impl Documents {
             requests: Arc::default(),
             actions_received: Arc::default(),
         };
-        let router = Dashboard::new(documents.clone()).router();
+        (Self::listen(Dashboard::new(documents.clone())), documents)
+    }
+
+    /// Serves the documents of `make` with an hour of history, one every 30 s and at last every
+    /// 5 s. Returns the address and the number of recorded documents.
+    pub(crate) fn serve_with_history(make: fn(u64) -> DashboardState) -> (SocketAddr, u64) {
+        let documents = Self {
+            make,
+            requests: Arc::default(),
+            actions_received: Arc::default(),
+        };
+        let dashboard = Dashboard::new(documents);
+        let now = unix_ms();
+        let ages = (0..90)
+            .map(|index| 3_600_000 - index * 30_000)
+            .chain((0..180).map(|index| 900_000 - index * 5_000));
+        let mut count = 0;
+        for age in ages {
+            count += 1;
+            let mut document = make(count);
+            document.taken_unix_ms = now - age;
+            dashboard.history().record(&document);
+        }
+        (Self::listen(dashboard), count)
+    }
+
+    fn listen(dashboard: Dashboard) -> SocketAddr {
+        let router = dashboard.router();
         let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
@@ -39,7 +66,7 @@ impl Documents {
                 axum::serve(listener, router).await.unwrap();
             });
         });
-        (receiver.recv().unwrap(), documents)
+        receiver.recv().unwrap()
     }
 }
 
@@ -209,16 +236,52 @@ fn refused(index: usize, now: u64) -> NodeState {
 
 /// 100 zones that each send to ten others, and 5,000 nodes, two of them with problems.
 pub(crate) fn large(request: u64) -> DashboardState {
-    const ZONES: usize = 100;
+    let mut state = zoned(request, 100);
+    let now = state.taken_unix_ms;
+    let mut nodes: Vec<NodeState> = (0..5000).map(|index| node(index, now)).collect();
+    nodes[4321] = refused(4321, now);
+    nodes[777].connected = false;
+    state.nodes = Some(nodes);
+    state
+}
+
+/// Fourteen zones, as one region of a large provider may have with its neighbors.
+pub(crate) fn fourteen(request: u64) -> DashboardState {
+    zoned(request, 14)
+}
+
+pub(crate) fn thirty(request: u64) -> DashboardState {
+    zoned(request, 30)
+}
+
+/// One proxy that sends to thirty zones.
+pub(crate) fn one_of_thirty(request: u64) -> DashboardState {
+    let mut state = zoned(request, 30);
+    state.one_proxy = true;
+    state.nodes = None;
+    let cluster = &mut state.clusters[0];
+    cluster.flows.retain(|Flow(from, ..)| *from == 3);
+    for zone in &mut cluster.zones {
+        zone.demand_requests_per_second = None;
+        zone.served_requests_per_second = None;
+        zone.line_requests_per_second = None;
+    }
+    state
+}
+
+/// Zones that each send to ten others, with nine nodes.
+fn zoned(request: u64, count: usize) -> DashboardState {
     let now = unix_ms();
     let mut flows = Vec::new();
-    let mut served = vec![0.0; ZONES];
-    for from in 0..ZONES {
+    let mut served = vec![0.0; count];
+    let mut arrived = vec![0.0; count];
+    for from in 0..count {
         #[expect(clippy::cast_precision_loss, reason = "a test document")]
         let demand = 500.0 + 300.0 * ((from as f64) * 0.7 + (request as f64) * 0.05).sin();
+        arrived[from] = demand;
         for step in 0..=10 {
             let share = if step == 0 { 0.8 } else { 0.02 };
-            let to = (from + step * 7) % ZONES;
+            let to = (from + step * 7) % count;
             served[to] += demand * share;
             flows.push(Flow(from, to, (demand * share * 1000.0).round() / 1000.0));
         }
@@ -228,8 +291,8 @@ pub(crate) fn large(request: u64) -> DashboardState {
         proxies: Some(50),
         healthy_hosts: 20,
         hosts: 20,
-        capacity_share: Some(0.01),
-        demand_requests_per_second: Some(500.0),
+        capacity_share: Some(1.0 / zones_f64(count)),
+        demand_requests_per_second: Some(arrived[index]),
         served_requests_per_second: Some(*served),
         line_requests_per_second: Some(500.0),
         load: Some(served / 500.0),
@@ -237,9 +300,6 @@ pub(crate) fn large(request: u64) -> DashboardState {
         state: Some("LocalityResidual".to_owned()),
         ..Default::default()
     });
-    let mut nodes: Vec<NodeState> = (0..5000).map(|index| node(index, now)).collect();
-    nodes[4321] = refused(4321, now);
-    nodes[777].connected = false;
     DashboardState {
         title: "plimsoll control".to_owned(),
         subtitle: "large".to_owned(),
@@ -256,7 +316,12 @@ pub(crate) fn large(request: u64) -> DashboardState {
             flows,
             ..Default::default()
         }],
-        nodes: Some(nodes),
+        nodes: Some((0..9).map(|index| node(index, now)).collect()),
         ..Default::default()
     }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a number of zones")]
+fn zones_f64(count: usize) -> f64 {
+    count as f64
 }

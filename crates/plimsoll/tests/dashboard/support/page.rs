@@ -14,6 +14,7 @@ pub(crate) struct Page {
     browser: Browser,
     session: String,
     address: String,
+    size: Size,
 }
 
 /// Size of the window.
@@ -47,6 +48,7 @@ impl Page {
             browser,
             session: session["sessionId"].as_str().unwrap().to_owned(),
             address: address.split('#').next().unwrap_or_default().to_owned(),
+            size,
         };
         for domain in ["Page", "Runtime", "Log", "Network"] {
             page.call(&format!("{domain}.enable"), &json!({}));
@@ -104,6 +106,7 @@ impl Page {
     }
 
     pub(crate) fn resize(&mut self, size: Size) {
+        self.size = size;
         let params = json!({
             "width": size.width,
             "height": size.height,
@@ -160,14 +163,22 @@ impl Page {
 
     /// Writes a screenshot of the whole page to `target/screenshots/NAME.png`.
     pub(crate) fn screenshot(&mut self, name: &str) {
+        // On a phone, capturing more than the window would lay out the page with another width.
+        let before = self.size;
+        if before.mobile {
+            let height = self.eval("document.documentElement.scrollHeight");
+            let height = u32::try_from(height.as_u64().unwrap()).unwrap();
+            self.resize(Size { height, ..before });
+        }
         // Smooth scrolling would show sticky elements in the middle of the page.
         self.eval("window.scrollTo({ top: 0, behavior: 'instant' })");
         // Wait until the next frame is drawn.
         self.eval(
             "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))",
         );
-        let params = json!({ "format": "png", "captureBeyondViewport": true });
+        let params = json!({ "format": "png", "captureBeyondViewport": !before.mobile });
         let answer = self.call("Page.captureScreenshot", &params);
+        self.resize(before);
         let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("../screenshots");
         std::fs::create_dir_all(&directory).unwrap();
         let bytes = BASE64.decode(answer["data"].as_str().unwrap()).unwrap();

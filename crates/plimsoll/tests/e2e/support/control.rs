@@ -141,10 +141,16 @@ impl Control {
     }
 }
 
-/// Runs `plimsoll bootstrap` and returns its output.
+/// Runs `plimsoll bootstrap` and returns its output. Nodes are named after their zone: the default
+/// has the name of the machine.
 pub(crate) fn bootstrap(args: &[&str]) -> Value {
     let mut command = Command::new(PLIMSOLL);
-    let output = command.arg("bootstrap").args(args).output().unwrap();
+    command.arg("bootstrap").args(args);
+    let zone = args.iter().skip_while(|arg| **arg != "--zone").nth(1);
+    if let Some(zone) = zone.filter(|_| !args.contains(&"--id")) {
+        command.arg("--id").arg(format!("gateway-{zone}"));
+    }
+    let output = command.output().unwrap();
     assert!(output.status.success(), "{args:?}: {output:?}");
     serde_json::from_slice(&output.stdout).unwrap()
 }

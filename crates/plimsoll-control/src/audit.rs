@@ -1,0 +1,310 @@
+//! [`Audit`]: who or what changed the configuration, what was refused and why, and when proxies had
+//! accepted a change. Kept in bounded memory and served at `/api/v1/audit`; every entry is also a
+//! line of the log and an event of the dashboard.
+//!
+//! `diff` compares configurations. The writer begins an entry when it applies one, and names the
+//! discovery streams whose resources change; the streams report when their client has accepted all
+//! of it (ACK), or refused something (NACK).
+
+mod diff;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use plimsoll_core::time::Instant;
+
+use crate::server::cut;
+
+pub use diff::{Change, changes};
+
+/// Number of entries to keep; the oldest are dropped.
+const CAPACITY: usize = 500;
+/// Changes of one entry to keep; the others are counted.
+const MAX_CHANGES: usize = 100;
+/// Bytes of a reason to keep.
+const MAX_REASON: usize = 4096;
+
+/// What an entry is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum AuditKind {
+    /// The configuration at the start of the process.
+    Started,
+    /// A configuration that took effect.
+    Changed,
+    /// An edit that has no effect.
+    Refused,
+}
+
+/// An entry of the audit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AuditEntry {
+    /// Number of the entry since the start of the process.
+    pub number: u64,
+    pub at: Instant,
+    pub kind: AuditKind,
+    /// Who or what caused it, for example `edit of the files`.
+    pub by: Arc<str>,
+    pub changes: Vec<Change>,
+    /// Changes that are left out.
+    pub more_changes: usize,
+    /// Why an edit was refused.
+    pub reason: Option<String>,
+    /// How far a change has been delivered; `None` if no connected proxy gets other resources.
+    pub delivery: Option<Delivery>,
+}
+
+/// How far proxies have accepted a change.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Delivery {
+    /// Discovery streams whose resources the change affected.
+    pub streams: usize,
+    pub accepted: usize,
+    pub refused: usize,
+    /// Streams that closed before they answered.
+    pub closed: usize,
+    /// Time from the change to the first and to the last ACK so far.
+    pub first_ack: Option<Duration>,
+    pub last_ack: Option<Duration>,
+    /// A later change came first: some streams got only that one.
+    pub superseded: bool,
+}
+
+/// A change that every stream has answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivered {
+    pub number: u64,
+    pub delivery: Delivery,
+}
+
+/// Ring buffer of entries.
+#[derive(Debug, Default)]
+pub struct Audit {
+    log: Mutex<Log>,
+    /// Whether a change waits for answers, so that streams need no lock otherwise.
+    is_waiting: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Log {
+    last: u64,
+    entries: VecDeque<AuditEntry>,
+    waiting: Option<Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    number: u64,
+    /// Streams that have not answered, with the generation of the view that they must accept.
+    streams: BTreeMap<u64, u64>,
+}
+
+/// Answer of a stream to a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// Everything of the view with this generation is accepted.
+    Accepted(u64),
+    Refused,
+    Closed,
+}
+
+impl Audit {
+    /// Adds an entry; returns a copy of it.
+    pub(crate) fn add(
+        &self,
+        kind: AuditKind,
+        by: &str,
+        changes: Vec<Change>,
+        now: Instant,
+    ) -> AuditEntry {
+        let more_changes = changes.len().saturating_sub(MAX_CHANGES);
+        self.push(AuditEntry {
+            number: 0,
+            at: now,
+            kind,
+            by: by.into(),
+            changes: changes.into_iter().take(MAX_CHANGES).collect(),
+            more_changes,
+            reason: None,
+            delivery: None,
+        })
+    }
+
+    /// Adds an edit that was refused.
+    pub(crate) fn refuse(&self, by: &str, reason: &str, now: Instant) -> AuditEntry {
+        let mut reason = reason.to_owned();
+        cut(&mut reason, MAX_REASON);
+        self.push(AuditEntry {
+            number: 0,
+            at: now,
+            kind: AuditKind::Refused,
+            by: by.into(),
+            changes: Vec::new(),
+            more_changes: 0,
+            reason: Some(reason),
+            delivery: None,
+        })
+    }
+
+    /// Begins to wait for the answers of streams, each to the view with the given generation.
+    pub(crate) fn await_answers(&self, number: u64, streams: BTreeMap<u64, u64>) {
+        let mut log = self.lock();
+        if let Some(before) = log.waiting.take()
+            && let Some(delivery) = log.delivery(before.number)
+        {
+            delivery.superseded = true;
+        }
+        if streams.is_empty() {
+            self.is_waiting.store(false, Ordering::Release);
+            return;
+        }
+        if let Some(entry) = log.entry(number) {
+            entry.delivery = Some(Delivery {
+                streams: streams.len(),
+                ..Delivery::default()
+            });
+        }
+        log.waiting = Some(Waiting { number, streams });
+        self.is_waiting.store(true, Ordering::Release);
+    }
+
+    /// Whether a change waits for answers of streams.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.is_waiting.load(Ordering::Acquire)
+    }
+
+    /// Records the answer of a stream. Returns the change if this was the last answer to it.
+    pub(crate) fn answer(&self, stream: u64, answer: Answer, now: Instant) -> Option<Delivered> {
+        if !self.is_waiting() {
+            return None;
+        }
+        let mut log = self.lock();
+        let waiting = log.waiting.as_mut()?;
+        let needed = *waiting.streams.get(&stream)?;
+        if matches!(answer, Answer::Accepted(generation) if generation < needed) {
+            return None;
+        }
+        waiting.streams.remove(&stream);
+        let (number, is_last) = (waiting.number, waiting.streams.is_empty());
+        let entry = log.entry(number)?;
+        let after = now.saturating_duration_since(entry.at);
+        let delivery = entry.delivery.get_or_insert_default();
+        match answer {
+            Answer::Accepted(_) => {
+                delivery.accepted += 1;
+                delivery.first_ack.get_or_insert(after);
+                delivery.last_ack = Some(after);
+            }
+            Answer::Refused => delivery.refused += 1,
+            Answer::Closed => delivery.closed += 1,
+        }
+        let delivery = delivery.clone();
+        if !is_last {
+            return None;
+        }
+        log.waiting = None;
+        self.is_waiting.store(false, Ordering::Release);
+        Some(Delivered { number, delivery })
+    }
+
+    /// Returns all entries, newest first.
+    pub fn all(&self) -> Vec<AuditEntry> {
+        self.lock().entries.iter().rev().cloned().collect()
+    }
+
+    fn push(&self, mut entry: AuditEntry) -> AuditEntry {
+        let mut log = self.lock();
+        log.last += 1;
+        entry.number = log.last;
+        if log.entries.len() >= CAPACITY {
+            log.entries.pop_front();
+        }
+        log.entries.push_back(entry.clone());
+        entry
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Log> {
+        // Every critical section leaves the data consistent, so poisoning can be ignored.
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Log {
+    fn entry(&mut self, number: u64) -> Option<&mut AuditEntry> {
+        let newest_first = self.entries.iter_mut().rev();
+        newest_first
+            .take_while(|entry| entry.number >= number)
+            .find(|entry| entry.number == number)
+    }
+
+    fn delivery(&mut self, number: u64) -> Option<&mut Delivery> {
+        self.entry(number)?.delivery.as_mut()
+    }
+}
+
+impl AuditEntry {
+    /// Returns the entry as a sentence, such as
+    /// `orders: mode SHADOW → ENFORCE, ramp 10 → 50, control.yaml:14`.
+    pub fn text(&self) -> String {
+        match self.kind {
+            AuditKind::Started => "started".to_owned() + &self.listed(" with "),
+            AuditKind::Changed if self.changes.is_empty() => {
+                format!("{}: nothing changed", self.by)
+            }
+            AuditKind::Changed => self.listed(""),
+            AuditKind::Refused => {
+                let reason = self.reason.as_deref().unwrap_or_default();
+                format!("{} refused: {reason}", self.by)
+            }
+        }
+    }
+
+    /// Lists the changes by service, with the places where they are written.
+    fn listed(&self, before: &str) -> String {
+        let mut text = String::new();
+        let mut rest = &self.changes[..];
+        while let Some(first) = rest.first() {
+            let same = rest.iter().take_while(|each| each.service == first.service);
+            let count = same.count();
+            let (group, others) = rest.split_at(count);
+            let separator = if text.is_empty() { before } else { "; " };
+            let _ = write!(text, "{separator}{}", diff::sentence(group));
+            rest = others;
+        }
+        if self.more_changes > 0 {
+            let _ = write!(text, "; and {} more", self.more_changes);
+        }
+        text
+    }
+}
+
+impl Delivered {
+    /// Returns the delivery as a sentence.
+    pub fn text(&self) -> String {
+        let Self { number, delivery } = self;
+        let streams = match delivery.streams {
+            1 => "1 proxy".to_owned(),
+            streams => format!("{streams} proxies"),
+        };
+        let mut text = match (delivery.accepted, delivery.last_ack) {
+            (accepted, Some(last)) if accepted == delivery.streams => {
+                format!(
+                    "change {number} accepted by {streams} within {} ms",
+                    last.as_millis()
+                )
+            }
+            (accepted, _) => format!("change {number} accepted by {accepted} of {streams}"),
+        };
+        if delivery.refused > 0 {
+            let _ = write!(text, ", refused by {}", delivery.refused);
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests;

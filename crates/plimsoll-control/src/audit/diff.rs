@@ -1,0 +1,241 @@
+//! Differences between two configurations, in the words of the configuration file.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{Debug, Write as _};
+use std::sync::Arc;
+
+use plimsoll_core::model::assignment::ClusterLoadAssignment;
+use plimsoll_core::model::locality::Locality;
+
+use crate::admin::mode_name;
+use crate::config::{ControlConfig, Service};
+
+/// A setting that differs.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Change {
+    /// The service; `None` for settings of the control plane.
+    pub service: Option<Arc<str>>,
+    /// Name of the setting in the file; `service` if the service was added or removed.
+    pub field: String,
+    /// Value before; `None` if there was none, or if it is not shown.
+    pub before: Option<String>,
+    pub after: Option<String>,
+    /// Where the new value is written, as `file:line`.
+    pub source: Option<String>,
+}
+
+/// Returns what differs between two configurations; everything is new without `before`.
+pub fn changes(before: Option<&ControlConfig>, after: &ControlConfig) -> Vec<Change> {
+    let mut found = Vec::new();
+    if let Some(before) = before {
+        found.extend(settings(before, after));
+        let removed = before.services.keys();
+        for name in removed.filter(|name| !after.services.contains_key(*name)) {
+            found.push(Change {
+                service: Some(Arc::clone(name)),
+                field: "service".to_owned(),
+                before: Some("present".to_owned()),
+                after: None,
+                source: before.origins.place(name, ""),
+            });
+        }
+    }
+    for (name, service) in &after.services {
+        let old = before.and_then(|before| before.services.get(name));
+        match old {
+            Some(old) if old == service => {}
+            Some(old) => found.extend(service_changes(old, service, after)),
+            None => found.push(Change {
+                service: Some(Arc::clone(name)),
+                field: "service".to_owned(),
+                before: None,
+                after: Some(summary(service)),
+                source: after.origins.place(name, ""),
+            }),
+        }
+    }
+    found
+}
+
+/// Describes changes of one service, or of the control plane, with their places.
+pub(super) fn sentence(changes: &[Change]) -> String {
+    let mut text = String::new();
+    let mut places: Vec<&str> = Vec::new();
+    if let Some(service) = changes.first().and_then(|change| change.service.as_ref()) {
+        let _ = write!(text, "{service}: ");
+    }
+    for (index, change) in changes.iter().enumerate() {
+        let separator = if index == 0 { "" } else { ", " };
+        let _ = write!(text, "{separator}{}", change.words());
+        places.extend(change.source.as_deref());
+    }
+    places.dedup();
+    for place in places {
+        let _ = write!(text, ", {place}");
+    }
+    text
+}
+
+impl Change {
+    fn words(&self) -> String {
+        match (self.field.as_str(), &self.before, &self.after) {
+            ("service", _, Some(after)) => format!("added ({after})"),
+            ("service", _, None) => "removed".to_owned(),
+            (field, Some(before), Some(after)) => format!("{field} {before} → {after}"),
+            (field, None, Some(after)) => format!("{field} {after} added"),
+            (field, Some(before), None) => format!("{field} {before} removed"),
+            (field, None, None) => format!("{field} changed"),
+        }
+    }
+}
+
+fn summary(service: &Service) -> String {
+    let endpoints: usize = counts(&service.assignment).values().sum();
+    let plural = if endpoints == 1 { "" } else { "s" };
+    let (mode, ramp) = (mode_name(service.mode), service.ramp);
+    let ramp = if ramp == 100 {
+        String::new()
+    } else {
+        format!(", ramp {ramp}")
+    };
+    format!("{mode}{ramp}, {endpoints} endpoint{plural}")
+}
+
+/// Name of a setting, the field at whose line it is written, and its values.
+type Difference = (String, &'static str, [Option<String>; 2]);
+
+fn service_changes(old: &Service, new: &Service, config: &ControlConfig) -> Vec<Change> {
+    let name = new.name();
+    let differences = steering(old, new)
+        .into_iter()
+        .chain(endpoints(old, new))
+        .chain(cluster(old, new));
+    differences
+        .map(|(field, at, [before, after])| Change {
+            service: Some(Arc::clone(name)),
+            field,
+            before,
+            after,
+            source: config.origins.place(name, at),
+        })
+        .collect()
+}
+
+/// Compares how measured demand steers a service.
+fn steering(old: &Service, new: &Service) -> Vec<Difference> {
+    let mut found = Vec::new();
+    let mut add = |field: &'static str, values| found.push((field.to_owned(), field, values));
+    if old.mode != new.mode {
+        let values = [old.mode, new.mode].map(|mode| Some(mode_name(mode).to_owned()));
+        add("mode", values);
+    }
+    if old.ramp != new.ramp {
+        add("ramp", [old.ramp, new.ramp].map(|ramp| Some(ramp.to_string())));
+    }
+    if old.delivery != new.delivery {
+        let values = [old.delivery, new.delivery].map(|one| Some(format!("{one:?}")));
+        add("delivery", values);
+    }
+    found
+}
+
+/// Compares the number of endpoints by locality, and whether they differ otherwise.
+fn endpoints(old: &Service, new: &Service) -> Vec<Difference> {
+    let at = "endpoints";
+    let mut found = Vec::new();
+    let (before, after) = (counts(&old.assignment), counts(&new.assignment));
+    let localities: BTreeSet<_> = before.keys().chain(after.keys()).collect();
+    for locality in localities {
+        let counted = [&before, &after].map(|counts| counts.get(locality).copied());
+        if counted[0] != counted[1] {
+            let values = counted.map(|count| Some(count.unwrap_or(0).to_string()));
+            found.push((format!("endpoints in {locality}"), at, values));
+        }
+    }
+    if old.assignment != new.assignment && found.is_empty() {
+        // The same numbers: other addresses, weights or health.
+        found.push((at.to_owned(), at, [None, None]));
+    }
+    found
+}
+
+/// Compares the policies and the other settings of the cluster.
+fn cluster(old: &Service, new: &Service) -> Vec<Difference> {
+    let at = "cluster";
+    let mut found = Vec::new();
+    let policy = |service: &Service| {
+        let config = &service.config;
+        let (zones, hosts) = (config.locality_policy(), config.endpoint_policy());
+        format!("{}, {}", zones.name(), hosts.name())
+    };
+    if old.config != new.config {
+        let [before, after] = [old, new].map(policy);
+        let differ = before != after;
+        let values = [before, after].map(|policy| differ.then_some(policy));
+        found.push(("policy".to_owned(), at, values));
+    }
+    let rest = |service: &Service| {
+        (
+            service.connect_timeout,
+            service.http2.is_some(),
+            service.report_metrics.clone(),
+        )
+    };
+    if rest(old) != rest(new) {
+        found.push((at.to_owned(), at, [None, None]));
+    }
+    found
+}
+
+fn counts(assignment: &ClusterLoadAssignment) -> BTreeMap<Locality, usize> {
+    let mut counts = BTreeMap::new();
+    for entry in assignment.endpoints() {
+        *counts.entry(entry.locality.clone()).or_default() += entry.lb_endpoints.len();
+    }
+    counts
+}
+
+/// Compares the settings of the control plane itself. Values that may be secret or long are not
+/// shown.
+fn settings(before: &ControlConfig, after: &ControlConfig) -> Vec<Change> {
+    let mut found = Vec::new();
+    let mut add = |field: &str, values: Option<[String; 2]>| {
+        let [before, after] = values.map_or([None, None], |values| values.map(Some));
+        found.push(Change {
+            service: None,
+            field: field.to_owned(),
+            before,
+            after,
+            source: None,
+        });
+    };
+    let shown = |one: &dyn Debug, other: &dyn Debug| Some([one, other].map(|v| format!("{v:?}")));
+    let relay = |config: &ControlConfig| {
+        let address = config.relay.as_ref().map(|relay| relay.address.clone());
+        address.unwrap_or_else(|| "none".to_owned())
+    };
+    let (old, new) = (before.load_reporting_interval, after.load_reporting_interval);
+    if old != new {
+        add("load_reporting.interval", shown(&old, &new));
+    }
+    if before.planner != after.planner {
+        add("demand", None);
+    }
+    if before.relay != after.relay {
+        add("relay", Some([relay(before), relay(after)]));
+    }
+    if before.leave_after != after.leave_after {
+        add("fleets.leave_after", shown(&before.leave_after, &after.leave_after));
+    }
+    let unshown = [
+        ("fleets.zones", before.zones != after.zones),
+        ("identities", before.rules.rules != after.rules.rules),
+        ("limits", before.limits != after.limits),
+        ("listeners", before.listeners != after.listeners),
+    ];
+    for (field, _) in unshown.into_iter().filter(|(_, differs)| *differs) {
+        add(field, None);
+    }
+    found
+}

@@ -1,0 +1,62 @@
+//! [`Origins`]: where services are written, as `file:line`, for the audit of changes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use plimsoll_core::units::FieldError;
+use plimsoll_xds::yaml::Document;
+
+/// Fields of a service whose lines are kept.
+const FIELDS: [&str; 6] = [
+    "mode",
+    "ramp",
+    "delivery",
+    "endpoints",
+    "cluster",
+    "overprovisioning_factor",
+];
+
+/// Places of services and of their fields. They do not matter for what is served: all are equal.
+#[derive(Clone, Debug, Default)]
+pub struct Origins {
+    services: BTreeMap<Arc<str>, ServiceOrigin>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct ServiceOrigin {
+    file: Arc<str>,
+    line: u64,
+    fields: BTreeMap<&'static str, u64>,
+}
+
+impl PartialEq for Origins {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Origins {
+    /// Returns the place of a field of a service, or of the service if the field is not written.
+    pub fn place(&self, service: &str, field: &str) -> Option<String> {
+        let origin = self.services.get(service)?;
+        let line = origin.fields.get(field).copied().unwrap_or(origin.line);
+        Some(format!("{}:{line}", origin.file))
+    }
+
+    /// Adds the service that has this index in a file.
+    pub(super) fn add(&mut self, name: &Arc<str>, file: &str, document: &Document, index: usize) {
+        // The place of a field that is not written is that of its service.
+        let line = |path: &str| {
+            let located = document.locate(FieldError::new(path, ""));
+            located.location().map_or(1, |location| location.line)
+        };
+        let path = format!("services[{index}]");
+        let field = |field| (field, line(&format!("{path}.{field}")));
+        let origin = ServiceOrigin {
+            file: file.into(),
+            line: line(&path),
+            fields: FIELDS.map(field).into(),
+        };
+        self.services.insert(Arc::clone(name), origin);
+    }
+}

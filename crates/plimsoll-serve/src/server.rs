@@ -309,7 +309,7 @@ mod tests {
         let router = Router::new()
             .route("/", get(async || "page"))
             .route("/endless", get(async || Body::from_stream(Endless)))
-            .route("/read", post(async |_: axum::body::Bytes| "read"));
+            .route("/read", post(async |_: Bytes| "read"));
         let stopping = CancellationToken::new();
         let stopped = stopping.clone().cancelled_owned();
         tokio::spawn(async move {

@@ -148,7 +148,7 @@ impl Control {
     /// Memory of the process in bytes.
     fn rss(&self) -> u64 {
         let pid = self.child.id();
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         let line = status
             .lines()
             .find(|line| line.starts_with("VmRSS:"))
@@ -372,7 +372,7 @@ impl Stream {
         let mut rest = framed.freeze();
         while !rest.is_empty() {
             self.requests.reserve_capacity(rest.len());
-            let room = std::future::poll_fn(|cx| self.requests.poll_capacity(cx)).await;
+            let room = poll_fn(|cx| self.requests.poll_capacity(cx)).await;
             let Some(Ok(room)) = room else {
                 return;
             };

@@ -50,6 +50,11 @@ const HOLD_MARGIN: Duration = Duration::from_secs(11);
 /// Limit of queued events; if the writer does not poll, the oldest are dropped.
 const MAX_EVENTS: usize = 4096;
 const MEMBERSHIP_DELAY: Duration = Duration::from_secs(1);
+/// Every batch is an update for all nodes of the fleet. In larger fleets than this one, batches wait
+/// a millisecond more for each node: otherwise each node that connects would cost as much as there
+/// are nodes, and a fleet that connects at once would take minutes.
+const SMALL_FLEET: usize = 1000;
+const MAX_MEMBERSHIP_DELAY: Duration = Duration::from_secs(10);
 
 /// State of the control plane.
 #[derive(Debug)]
@@ -192,12 +197,15 @@ impl State {
             }
         };
         self.check_node(node, now);
-        let later = now.saturating_add(MEMBERSHIP_DELAY);
         self.nodes_left(&opened.left, now);
         self.replicas_open(node, kind, now);
         if opened.changed {
             // Envoy does not route by zone if its own zone is missing in its fleet's assignment.
-            let due = if opened.new_zone { now } else { later };
+            let due = if opened.new_zone {
+                now
+            } else {
+                self.next_batch(&key.fleet, now)
+            };
             self.membership_changed(&key.fleet, due);
         }
         if kind == StreamKind::Ads && !self.has_view(&key) {
@@ -424,6 +432,13 @@ impl State {
     /// Returns the overlay with `key`; `None` if there is no relay.
     pub fn overlay(&self, key: &ViewKey) -> Option<&Arc<Overlay>> {
         self.overlays.get(key)
+    }
+
+    /// Returns when a change of membership is published.
+    fn next_batch(&self, fleet: &str, now: Instant) -> Instant {
+        let more = self.fleets.node_count(fleet).saturating_sub(SMALL_FLEET);
+        let delay = MEMBERSHIP_DELAY.saturating_add(Duration::from_millis(more as u64));
+        now.saturating_add(delay.min(MAX_MEMBERSHIP_DELAY))
     }
 
     fn membership_changed(&mut self, fleet: &Arc<str>, due: Instant) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use plimsoll_core::time::Instant;
 use plimsoll_xds::node::NodeInfo;
 
-use super::{ControlEvent, HOLD_MARGIN, MEMBERSHIP_DELAY, State};
+use super::{ControlEvent, HOLD_MARGIN, State};
 use crate::config::ControlConfig;
 use crate::fleet::{Opened, StreamKind};
 use crate::replicas::{Effect, NodeKey, Replicas, StoreInput, Timing, Write};
@@ -109,7 +109,7 @@ impl State {
                 let (fleet, id) = (Arc::clone(fleet), Arc::clone(id));
                 replicas.handle_left(&NodeKey { fleet, id });
             }
-            self.membership_changed(fleet, now.saturating_add(MEMBERSHIP_DELAY));
+            self.membership_changed(fleet, self.next_batch(fleet, now));
         }
     }
 
@@ -121,7 +121,7 @@ impl State {
                 Effect::Report(info, _) if self.is_unknown(&info) => {}
                 Effect::Leave(NodeKey { fleet, id }) => {
                     if self.fleets.unshare(&fleet, &id, true, now) {
-                        self.membership_changed(&fleet, now.saturating_add(MEMBERSHIP_DELAY));
+                        self.membership_changed(&fleet, self.next_batch(&fleet, now));
                     }
                 }
                 Effect::Report(info, stats) => {
@@ -172,7 +172,7 @@ impl State {
         };
         self.nodes_left(&left, now);
         if changed {
-            let later = now.saturating_add(MEMBERSHIP_DELAY);
+            let later = self.next_batch(fleet, now);
             self.membership_changed(fleet, if new_zone { now } else { later });
         }
     }

@@ -33,6 +33,32 @@ fn new_zones_are_published_at_once_and_new_nodes_are_batched() {
     assert_eq!(plan.counts.flat.all, 1000);
 }
 
+/// Every batch is an update for every node: the more there are, the fewer batches.
+#[test]
+fn a_large_fleet_has_fewer_batches() {
+    let mut driver = Driver::new("");
+    let key = driver.open(&node(NodeClass::Envoy, "0", "a"));
+    let mut opened = 1;
+    let mut open_until = |driver: &mut Driver, nodes: usize| {
+        while opened < nodes {
+            driver.open(&node(NodeClass::Envoy, &opened.to_string(), "a"));
+            opened += 1;
+        }
+    };
+    open_until(&mut driver, 3000);
+    driver.advance(1000);
+    driver.publications(&key);
+    // The first node of a batch decides how long it waits.
+    for (nodes, millis) in [(3001, 3001), (12_000, 3002), (12_001, 10_000)] {
+        open_until(&mut driver, nodes);
+        driver.advance(millis - 1);
+        assert_eq!(driver.publications(&key), 0, "{nodes}");
+        driver.advance(1);
+        let plan = driver.state.fleet_plan("gateway").unwrap();
+        assert_eq!(plan.counts.flat.all, nodes as u64);
+    }
+}
+
 #[test]
 fn disconnected_nodes_leave_after_a_while() {
     let mut driver = Driver::new("");

@@ -57,6 +57,14 @@ export function ticks(low, high, log) {
   return Array.from({ length: count + 1 }, (_, index) => low + index * step);
 }
 
+/** Strokes of what is drawn, by kind; legends use them too. */
+export const STROKES = {
+  line: { width: 2, dash: [] },
+  dash: { width: 1.5, dash: [4, 3] },
+  level: { width: 1.5, dash: [5, 4] },
+  mark: { width: 1, dash: [1, 3] },
+};
+
 function sized(canvas, wide, height) {
   const ratio = window.devicePixelRatio || 1;
   const [pixels, rows] = [Math.round(wide * ratio), Math.round(height * ratio)];
@@ -93,8 +101,8 @@ function axes(context, box, { x, y, from, levels = [] }, place) {
     across(context, box, Math.round(place.y(value)) + 0.5);
     context.fillText(y.format(value), box.left - 6, place.y(value));
   }
-  context.lineWidth = 1.5;
-  context.setLineDash([5, 4]);
+  context.lineWidth = STROKES.level.width;
+  context.setLineDash(STROKES.level.dash);
   for (const level of levels) {
     context.strokeStyle = level.ink;
     across(context, box, place.y(level.at));
@@ -112,8 +120,9 @@ function axes(context, box, { x, y, from, levels = [] }, place) {
 /** Draws one line; returns the y coordinate of its end. */
 function line(context, times, { values, ink, dash }, place) {
   context.strokeStyle = ink;
-  context.lineWidth = dash ? 1.5 : 2;
-  context.setLineDash(dash ? [4, 3] : []);
+  const stroke = dash ? STROKES.dash : STROKES.line;
+  context.lineWidth = stroke.width;
+  context.setLineDash(stroke.dash);
   context.beginPath();
   let end = null;
   let open = false;
@@ -149,7 +158,7 @@ function marks(context, box, moments, place) {
   context.textBaseline = 'bottom';
   context.strokeStyle = color('muted');
   context.fillStyle = color('muted');
-  context.setLineDash([1, 3]);
+  context.setLineDash(STROKES.mark.dash);
   moments.forEach((moment, index) => {
     context.beginPath();
     context.moveTo(place.x(moment), box.top);

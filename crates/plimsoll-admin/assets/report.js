@@ -1,8 +1,8 @@
 // Report of the simulator: compares policies over time. The page is one file that contains its data
 // and the modules of the dashboard.
 
-import { plot, ticks } from './chart.js';
-import { byId, clearColors, color, h, table, widthOf } from './dom.js';
+import { plot, STROKES, ticks } from './chart.js';
+import { byId, clearColors, color, h, svgElement, table, widthOf } from './dom.js';
 import { count, known, percent, UNKNOWN } from './format.js';
 
 /** Up to this number of zones, each zone has its own line; with more, the range is drawn. */
@@ -112,10 +112,16 @@ function section(title, words, keys, shown, { y, caption, lines, band, levels })
     }));
     return h('figure', {}, h('h3', { title: policy.description }, policy.policy), h('figcaption', {}, caption(policy)), canvas);
   });
-  const legend = keys.map(([name, token, dash]) => h('span', {}, h('i', {
-    class: dash ? 'key dash' : 'key', style: `border-color: var(--${token})`,
-  }), name));
+  const marked = facts.events.length ? [...keys, ['event', 'muted', 'mark']] : keys;
+  const legend = marked.map(([name, token, kind = 'line']) => h('span', {}, key(token, STROKES[kind]), name));
   return card(title, paragraph(words, 'note'), h('p', { class: 'legend' }, ...legend), h('div', { class: 'charts' }, ...figures));
+}
+
+/** A stroke for the legend, drawn as in the charts. */
+function key(token, { width, dash }) {
+  return svgElement('svg', { class: 'key', viewBox: '0 0 28 8', 'aria-hidden': 'true' }, svgElement('line', {
+    x1: 0, x2: 28, y1: 4, y2: 4, style: `stroke: var(--${token})`, 'stroke-width': width, 'stroke-dasharray': dash.join(' ') || 'none',
+  }));
 }
 
 function utilization() {
@@ -123,7 +129,7 @@ function utilization() {
     : 'The band is the range of all zones (one-second means), the lines are the zones that are highest and lowest on average.';
   const keys = [
     ...few ? facts.zones.map((zone, index) => [`zone ${zone}`, `zone-${index}`]) : [['highest', 'load-far'], ['lowest', 'load-under']],
-    ['all hosts together', 'ink', true], ['capacity', 'load-above', true],
+    ['all hosts together', 'ink', 'dash'], ['capacity', 'load-above', 'level'],
   ];
   const extremes = ({ metrics, series }) => {
     const order = metrics.zones.map((zone, index) => [zone.utilization, index]).sort((a, b) => a[0] - b[0]);
@@ -169,7 +175,7 @@ function crossZone() {
   const high = Math.min(1, Math.max(0.1, highest((series) => [series.cross_zone, series.needed]) * 1.05));
   return section('Traffic between zones', 'Share of requests that leave the zone they arrived in: slower, and often paid for.'
     + ' Below the least that is needed a zone is overloaded; far above it traffic is sent around for nothing.',
-  [['leave their zone', 'cross'], ['needed', 'ink', true]], policies, {
+  [['leave their zone', 'cross'], ['needed', 'ink', 'dash']], policies, {
     y: axis(high, percent),
     caption,
     lines: ({ series }) => [

@@ -160,7 +160,9 @@ function reason(cell, { zone, name }) {
     cell.append(h('span'), ' ', button);
   }
   const [words, button] = [cell.children[0], cell.children[1]];
-  setText(words, zone.reason ?? (current.state.one_proxy ? 'known to its own proxies' : current.state.explain && zone.state ? '' : UNKNOWN));
+  const unknown = current.state.one_proxy ? 'known to its own proxies' : current.state.explain && zone.state ? '' : UNKNOWN;
+  const above = zone.above_line ? `Above its line: ${zone.above_line}.` : '';
+  setText(words, [above, zone.reason ?? (above ? '' : unknown)].filter(Boolean).join(' '));
   // A proxy can explain only its own zone.
   button.hidden = !current.state.explain || !zone.state || (current.state.one_proxy && !zone.reason);
   button.place = zone.locality;

@@ -170,6 +170,8 @@ pub struct ZoneState {
     /// Reason for the state; omitted if it is expensive to compute, see
     /// [`DashboardState::explain`].
     pub reason: Option<String>,
+    /// Why the zone is above its load line; `None` if it is not, or if the reason is not known.
+    pub above_line: Option<String>,
 }
 
 /// Traffic from the proxies of one zone to the hosts of another, serialized as an array: indexes of

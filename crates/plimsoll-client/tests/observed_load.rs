@@ -105,7 +105,7 @@ const POLICY: &str = "load_balancing_policy: {policies: [{typed_extension_config
                       typed_config: {'@type': type.googleapis.com/envoy.extensions.\
                       load_balancing_policies.round_robin.v3.RoundRobin, locality_lb_config: \
                       {zone_aware_lb_config: {locality_basis: OBSERVED_LOAD, min_cluster_size: 1, \
-                      observed_load_period: 0.1s, dead_band_bp: 3000}}}}}]}";
+                      observed_load_period: 0.1s, dead_band_bp: 6000}}}}}]}";
 
 /// Sends one request per millisecond, without waiting for responses.
 fn traffic(service: &(impl Sends<Future: Send> + Clone + Send + 'static)) -> JoinHandle<()> {

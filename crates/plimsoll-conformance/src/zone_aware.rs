@@ -20,7 +20,10 @@ use serde_json::{Value, json};
 use super::compare::{Outcome, table};
 use super::translate::{source, triple};
 use super::{Case, CaseError, CaseResult};
-use inputs::{ConfigInputs, OrderInputs, RoutingInputs, Triple, cluster, host_set, literal_demand};
+use inputs::{
+    ConfigInputs, OrderInputs, RoutingInputs, Triple, cluster, host_set, literal_demand,
+    measured_demand,
+};
 
 pub(super) fn run(case: &Case) -> CaseResult {
     match case.kind.as_str() {
@@ -141,9 +144,10 @@ fn regenerate(inputs: &RoutingInputs) -> Result<Regenerated, CaseError> {
         None => ZoneRouting::off(Reason::NoLocalCluster),
         Some(_) if inputs.priority > 0 => ZoneRouting::off(Reason::PriorityNotZero),
         Some(fleet) => {
-            let demand = match &inputs.literal_fractions {
-                Some(fractions) => literal_demand(fractions, fleet),
-                None => match settings.locality_basis() {
+            let demand = match (&inputs.literal_fractions, &inputs.measured_fractions) {
+                (_, Some(fractions)) => measured_demand(fractions, fleet)?,
+                (Some(fractions), None) => literal_demand(fractions, fleet),
+                (None, None) => match settings.locality_basis() {
                     LocalityBasis::HealthyHostsWeight => Demand::from_host_weights(fleet),
                     // Without measurements, the other bases fall back to host counts (0024, 0016).
                     _ => Demand::from_host_counts(fleet),

@@ -4,6 +4,7 @@
 //! name the file, the field and its line and column. `source` loads and watches the files.
 
 mod endpoints;
+mod faults;
 mod limits;
 mod origins;
 mod removal;
@@ -28,6 +29,7 @@ use plimsoll_xds::yaml::{ConfigError, Document};
 
 use crate::delivery::shortest_staleness_threshold;
 use crate::identity::Rules;
+use faults::ParsedFile;
 
 pub use limits::Limits;
 pub use origins::Origins;
@@ -110,22 +112,42 @@ pub struct ControlConfig {
 impl ControlConfig {
     /// Parses the main file and adds the services and listeners of the included files.
     pub fn parse(main: &ConfigFile, included: &[ConfigFile]) -> Result<Self, FileError> {
-        let document = Document::parse(&main.text).map_err(|error| main.error(error))?;
-        let mut yaml: FileYaml = document.read().map_err(|error| main.error(error))?;
+        let parsed = |file: &ConfigFile| {
+            let document = Document::parse(&file.text).map_err(|error| file.error(error))?;
+            let name = file.name.clone();
+            Ok(ParsedFile { name, document })
+        };
+        let main = parsed(main)?;
+        let included: Result<Vec<_>, FileError> = included.iter().map(parsed).collect();
+        Self::read(&main, included?.iter())
+    }
+
+    /// Validates files that have been parsed.
+    fn read<'a>(
+        main: &ParsedFile,
+        included: impl Iterator<Item = &'a ParsedFile>,
+    ) -> Result<Self, FileError> {
+        let document = &main.document;
+        let mut yaml: FileYaml = main.read()?;
         let at_main = |error| main.error(document.locate(error));
         let mut config = Self::settings(&yaml).map_err(at_main)?;
         config.check_exposure().map_err(at_main)?;
+        let written = |field: &str| match field {
+            "admin" => yaml.admin.is_some(),
+            "read_only" => yaml.read_only.is_some(),
+            _ => yaml.listen.is_some(),
+        };
+        config.check_addresses(written).map_err(at_main)?;
         let mut files = BTreeMap::new();
         config
             .add(&mut yaml, (&main.name, &document), &mut files)
             .map_err(at_main)?;
         for file in included {
-            let document = Document::parse(&file.text).map_err(|error| file.error(error))?;
-            let mut yaml: FileYaml = document.read().map_err(|error| file.error(error))?;
+            let mut yaml: FileYaml = file.read()?;
             let added = yaml
                 .check_included()
-                .and_then(|()| config.add(&mut yaml, (&file.name, &document), &mut files));
-            added.map_err(|error| file.error(document.locate(error)))?;
+                .and_then(|()| config.add(&mut yaml, (&file.name, &file.document), &mut files));
+            added.map_err(|error| file.error(file.document.locate(error)))?;
         }
         config.check_routes().map_err(ConfigError::from)?;
         Arc::make_mut(&mut config.rules).services = config.services.keys().cloned().collect();
@@ -313,6 +335,32 @@ impl ControlConfig {
                 self.listen
             );
             return Err(FieldError::new("listen", reason));
+        }
+        Ok(())
+    }
+
+    /// Checks that no two listening sockets have the same address. The error is about the field
+    /// that is `written`, if the other one has its default.
+    pub fn check_addresses(&self, written: impl Fn(&str) -> bool) -> Result<(), FieldError> {
+        let sockets = [
+            ("listen", Some(self.listen)),
+            ("admin", self.admin),
+            ("read_only", self.read_only),
+        ];
+        for (index, (field, address)) in sockets.iter().enumerate() {
+            for (other, earlier) in &sockets[..index] {
+                if let (Some(address), Some(earlier)) = (address, earlier)
+                    && plimsoll_serve::same_socket(*address, *earlier)
+                {
+                    let (field, other) = if written(field) {
+                        (field, other)
+                    } else {
+                        (other, field)
+                    };
+                    let reason = format!("{address} is already the address of {other}");
+                    return Err(FieldError::new(*field, reason));
+                }
+            }
         }
         Ok(())
     }

@@ -131,6 +131,7 @@ impl Control {
         let mut source = FileSource::new(&options.config, source::load);
         let config = Arc::new(options.override_addresses(source.load()?));
         config.check_exposure().map_err(invalid)?;
+        config.check_addresses(|_| true).map_err(invalid)?;
         let (xds, address) = bind(config.listen).await?;
         let (admin, admin_address) = bind_optional(config.admin).await?;
         let (read_only, read_only_address) = bind_optional(config.read_only).await?;
@@ -293,6 +294,15 @@ fn unusable(error: TlsError) -> RunError {
 
 fn invalid(error: plimsoll_core::units::FieldError) -> RunError {
     FileError::from(ConfigError::from(error)).into()
+}
+
+/// Reads the certificates and keys that the settings name, as a start would.
+pub fn check_certificates(config: &ControlConfig) -> Result<(), TlsError> {
+    for settings in [&config.tls, &config.admin_tls].into_iter().flatten() {
+        server_tls_without_resumption(settings)?;
+    }
+    let relay = config.relay.as_ref().and_then(|relay| relay.tls.as_ref());
+    relay.map_or(Ok(()), |tls| RelayConnector::check(tls))
 }
 
 impl Listeners {

@@ -3,8 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use plimsoll_serve::{ConfigFile, Files};
-use plimsoll_xds::yaml::ConfigError;
+use plimsoll_serve::{ConfigFile, Files, error_chain};
+use plimsoll_xds::yaml::{ConfigError, Document};
 
 use crate::config::{ControlConfig, FileError};
 
@@ -18,12 +18,68 @@ pub fn load(path: &Path, files: &mut Files) -> Result<ControlConfig, FileError> 
     ControlConfig::parse(&main, &included)
 }
 
+/// Returns all faults of the configuration, or the configuration if it has none. Files that cannot
+/// be read are faults, and the others are read all the same.
+pub fn check(path: &Path) -> Result<ControlConfig, Vec<FileError>> {
+    let mut files = Files::default();
+    let main = files.read(path).map_err(|error| vec![error])?;
+    let mut faults = Vec::new();
+    let mut included = Vec::new();
+    match listed(path, &main, &named(&main), &mut files) {
+        Ok(paths) => {
+            for path in paths {
+                match files.read(&path) {
+                    Ok(file) => included.push(file),
+                    Err(error) => faults.push(error),
+                }
+            }
+        }
+        Err(error) => faults.push(error),
+    }
+    for fault in ControlConfig::faults(&main, &included) {
+        if !faults.contains(&fault) {
+            faults.push(fault);
+        }
+    }
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    let config = ControlConfig::parse(&main, &included).map_err(|error| vec![error])?;
+    match crate::run::check_certificates(&config) {
+        Ok(()) => Ok(config),
+        Err(error) => {
+            let reason = format!("cannot use a certificate: {}", error_chain(&error));
+            Err(vec![main.error(ConfigError::new("", reason))])
+        }
+    }
+}
+
 /// Returns the files that `include` names. Paths are relative to the main file; a directory stands
 /// for all its YAML files, sorted by name.
 fn paths(path: &Path, main: &ConfigFile, files: &mut Files) -> Result<Vec<PathBuf>, FileError> {
+    listed(path, main, &ControlConfig::includes(main)?, files)
+}
+
+/// Returns `include` of a main file whose other fields may have faults.
+fn named(main: &ConfigFile) -> Vec<String> {
+    let json = Document::parse(&main.text).map(|document| document.json());
+    let include = json
+        .ok()
+        .and_then(|json| json.get("include")?.as_array().cloned());
+    let include = include.unwrap_or_default();
+    let names = include.iter().filter_map(|entry| entry.as_str());
+    names.map(str::to_owned).collect()
+}
+
+fn listed(
+    path: &Path,
+    main: &ConfigFile,
+    include: &[String],
+    files: &mut Files,
+) -> Result<Vec<PathBuf>, FileError> {
     let base = path.parent().unwrap_or(Path::new(""));
     let mut paths = Vec::new();
-    for (index, entry) in ControlConfig::includes(main)?.iter().enumerate() {
+    for (index, entry) in include.iter().enumerate() {
         let path = base.join(entry);
         if !path.is_dir() {
             paths.push(path);

@@ -9,11 +9,13 @@ use crate::locality_picking::zone_aware::Reason;
 use crate::model::locality::Locality;
 use crate::model::zone_aware::LocalityBasis;
 
+mod above_line;
 pub(crate) mod build;
 mod shares;
 mod subsets;
 mod words;
 
+pub use above_line::{AboveLine, AboveLineCode};
 pub use subsets::{SubsetExplanation, SubsetLocality, SubsetsExplanation};
 
 /// Explanation of the routing of one cluster from one locality.
@@ -194,6 +196,8 @@ pub struct LocalityExplanation {
     pub capacity_share: f64,
     /// `traffic_share ÷ capacity_share`: 1.0 is a fair load; `None` without capacity.
     pub load_factor: Option<f64>,
+    /// Why the load factor is above 1; `None` if it is not, or if other proxies are unknown.
+    pub above_line: Option<AboveLine>,
 }
 
 impl LocalityExplanation {

@@ -5,6 +5,7 @@
 //! Decoders of wire formats and files prefix the path with the location of the value.
 
 use std::fmt;
+use std::time::Duration;
 
 /// Basis points that make one whole.
 pub const BASIS_POINTS: u64 = 10_000;
@@ -128,6 +129,74 @@ impl Percent {
     }
 }
 
+/// Longest duration that is read: that of `google.protobuf.Duration`, about 10,000 years.
+const MAX_SECONDS: u64 = 315_576_000_000;
+
+/// Reads a duration as people write it: a number and one of the units `ns`, `us`, `ms`, `s`, `m` or
+/// `min`, `h` and `d`, for example `1.5s`, `250ms` or `2m`. Exact to the nanosecond.
+///
+/// The error is a sentence without the name of the field.
+///
+/// ```
+/// use plimsoll_core::units::parse_duration;
+/// use std::time::Duration;
+///
+/// assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
+/// assert_eq!(parse_duration("0.25s"), Ok(Duration::from_millis(250)));
+/// assert!(parse_duration("5").unwrap_err().contains("has no unit"));
+/// ```
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let trimmed = text.trim();
+    let examples = "write for example \"250ms\", \"1.5s\", \"2m\" or \"1h\"";
+    let end = trimmed
+        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
+        .unwrap_or(trimmed.len());
+    let (number, unit) = (&trimmed[..end], trimmed[end..].trim_start());
+    let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
+    if (whole.is_empty() && decimals.is_empty()) || decimals.contains('.') {
+        return Err(format!("{text:?} is not a duration; {examples}"));
+    }
+    let nanos_per_unit: u128 = match unit {
+        "ns" => 1,
+        "us" | "µs" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        "m" | "min" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
+        "d" => 86_400_000_000_000,
+        "" => return Err(format!("{text:?} has no unit; {examples}")),
+        _ => return Err(format!("{text:?} has no unit of time; {examples}")),
+    };
+    let too_long = || format!("{text:?} is longer than {MAX_SECONDS} s");
+    let digits = |part: &str| match part {
+        "" => Some(0),
+        part => part.parse::<u128>().ok(),
+    };
+    // More decimals than nanoseconds of the largest unit have no effect.
+    let decimals = &decimals[..decimals.len().min(18)];
+    let scale = 10_u128.pow(u32::try_from(decimals.len()).unwrap_or(18));
+    let whole = digits(whole).and_then(|whole| whole.checked_mul(nanos_per_unit));
+    let part = digits(decimals).unwrap_or(0) * nanos_per_unit / scale;
+    let nanos = whole.and_then(|whole| whole.checked_add(part));
+    let nanos = nanos.ok_or_else(too_long)?;
+    let seconds = u64::try_from(nanos / 1_000_000_000).map_err(|_| too_long())?;
+    let rest = u32::try_from(nanos % 1_000_000_000).unwrap_or(0);
+    if seconds > MAX_SECONDS {
+        return Err(too_long());
+    }
+    Ok(Duration::new(seconds, rest))
+}
+
+/// Reads a percentage as people write it, `60%` or `60 %`, and returns it in percent: 60.
+///
+/// Returns `None` if the text does not end with a percent sign: the unit of a bare number depends
+/// on the field.
+pub fn parse_percent(text: &str) -> Option<Result<f64, String>> {
+    let number = text.trim().strip_suffix('%')?.trim_end();
+    let percent = number.parse::<f64>().ok().filter(|value| value.is_finite());
+    Some(percent.ok_or_else(|| format!("{text:?} is not a percentage such as \"60%\"")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,6 +218,57 @@ mod tests {
             assert!(Percent::new(bad, "p").is_err(), "{bad}");
         }
         assert_eq!(Percent::new(99.9, "p").unwrap().truncated(), 99);
+    }
+
+    #[test]
+    fn durations_are_read_with_every_unit() {
+        for (text, nanos) in [
+            ("1ns", 1),
+            ("5us", 5_000),
+            ("1ms", 1_000_000),
+            ("250 ms", 250_000_000),
+            ("0.5s", 500_000_000),
+            (".5s", 500_000_000),
+            ("90s", 90_000_000_000),
+            ("2m", 120_000_000_000),
+            ("2 min", 120_000_000_000),
+            ("1.5h", 5_400_000_000_000),
+            ("1d", 86_400_000_000_000),
+            ("0.123456789s", 123_456_789),
+            ("0s", 0),
+        ] {
+            assert_eq!(
+                parse_duration(text),
+                Ok(Duration::from_nanos(nanos)),
+                "{text}"
+            );
+        }
+        assert!(parse_duration("315576000000s").is_ok());
+        for (text, reason) in [
+            ("", "is not a duration"),
+            ("s", "is not a duration"),
+            ("-1s", "is not a duration"),
+            ("1.2.3s", "is not a duration"),
+            ("5", "has no unit;"),
+            ("5 parsecs", "has no unit of time"),
+            ("1e3s", "has no unit of time"),
+            ("315576000001s", "is longer than"),
+            ("99999999999999999999999999999999999999h", "is longer than"),
+        ] {
+            let error = parse_duration(text).unwrap_err();
+            assert!(error.contains(reason), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn percentages_need_their_sign() {
+        assert_eq!(parse_percent("55%"), Some(Ok(55.0)));
+        assert_eq!(parse_percent(" 0.5 % "), Some(Ok(0.5)));
+        assert_eq!(parse_percent("55"), None);
+        for text in ["%", "x%", "NaN%", "inf %"] {
+            let error = parse_percent(text).unwrap().unwrap_err();
+            assert!(error.contains("is not a percentage"), "{text}: {error}");
+        }
     }
 
     #[test]

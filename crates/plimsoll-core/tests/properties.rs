@@ -18,6 +18,8 @@ mod generate;
 mod hashing;
 #[path = "properties/loads.rs"]
 mod loads;
+#[path = "properties/many_zones.rs"]
+mod many_zones;
 #[path = "properties/zones.rs"]
 mod zones;
 

@@ -641,7 +641,7 @@ fn LrsReportedRate_SpilloverDistribution() {
         let split = residual(&mut driver);
         assert_eq!(
             split.capacity,
-            [0, 1500, 2000],
+            [0, 150_000_000, 200_000_000],
             "{delivery:?}: local locality first, cumulative"
         );
         let spare: Vec<u64> = driver
@@ -661,7 +661,8 @@ fn LrsReportedRate_SpilloverDistribution() {
         // A zone that is short of capacity itself takes nothing from others.
         let two_short = [("a", 4000), ("b", 5500), ("c", 500)];
         delivery.deliver(&mut driver, &EXAMPLE, &two_short, at(1));
-        assert_eq!(residual(&mut driver).capacity, [0, 0, 1500], "{delivery:?}");
+        let capacity = residual(&mut driver).capacity;
+        assert_eq!(capacity, [0, 0, 150_000_000], "{delivery:?}");
         let tally = Tally::of(&mut driver.picker(4), 4_000);
         assert!(
             !tally.localities.contains_key(&zone("b")),
@@ -693,7 +694,7 @@ fn LrsReportedRate_SpilloverDistribution_without_spare_capacity() {
         );
         assert_eq!(
             split.no_capacity,
-            Some(vec![0, 7500, 10_000]),
+            Some(vec![0, 750_000_000, 1_000_000_000]),
             "{delivery:?}"
         );
         let mut picker = driver.picker(5);
@@ -712,15 +713,16 @@ fn LrsReportedRate_SpilloverDistribution_without_spare_capacity() {
     }
 }
 
-/// The dead band keeps Direct while demand exceeds capacity by at most the band (decision 0004).
+/// The dead band keeps Direct while demand exceeds capacity by at most the band, a share of that
+/// capacity (decision 0004).
 #[test]
 fn LrsReportedRate_dead_band_at_its_edge() {
     for (band, demand, state) in [
-        (None, 3100, StateName::LocalityDirect),
-        (None, 3101, StateName::LocalityResidual),
+        (None, 3090, StateName::LocalityDirect),
+        (None, 3091, StateName::LocalityResidual),
         (Some(0), 3000, StateName::LocalityDirect),
         (Some(0), 3001, StateName::LocalityResidual),
-        (Some(2000), 5000, StateName::LocalityDirect),
+        (Some(6667), 5000, StateName::LocalityDirect),
     ] {
         for delivery in DELIVERIES {
             let config = delivery.config(|zone| zone.dead_band_bp = band);

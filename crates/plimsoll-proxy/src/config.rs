@@ -345,10 +345,7 @@ impl ProxyConfig {
 
     /// Like [`Self::parse`], with the identity of the proxy from the command line.
     pub fn parse_with(text: &str, node: &NodeOverrides) -> Result<Self, ConfigError> {
-        let document = Document::parse(text)?;
-        let mut raw: bootstrap::BootstrapYaml = document.read()?;
-        raw.override_node(node);
-        let config = raw.validate().map_err(|error| document.locate(error))?;
+        let config = Self::read(&Document::parse(text)?, node)?;
         if !config.ignored_fields.is_empty() {
             let fields = config.ignored_fields.join(", ");
             log_line!(log_lines::FIELDS_IGNORED, fields);
@@ -362,6 +359,13 @@ impl ProxyConfig {
             log_line!(log_lines::UPSTREAM_UNVERIFIED, %cluster);
         }
         Ok(config)
+    }
+
+    /// Reads a bootstrap from a parsed document.
+    pub fn read(document: &Document, node: &NodeOverrides) -> Result<Self, ConfigError> {
+        let mut raw: bootstrap::BootstrapYaml = document.read()?;
+        raw.override_node(node);
+        raw.validate().map_err(|error| document.locate(error))
     }
 
     fn check(self) -> Result<Self, FieldError> {
@@ -386,6 +390,11 @@ impl ProxyConfig {
             }
             if let Some(other) = earlier.iter().find(same) {
                 let reason = format!("is already used by listener {:?}", other.name);
+                return Err(FieldError::new(at(index, "address"), reason));
+            }
+            let is_admin = |admin| plimsoll_serve::same_socket(listener.address, admin);
+            if self.admin.is_some_and(is_admin) {
+                let reason = format!("{} is already the address of admin", listener.address);
                 return Err(FieldError::new(at(index, "address"), reason));
             }
         }

@@ -31,7 +31,7 @@ fn two_zones(hosts: [SocketAddr; 2]) -> String {
                   typed_config: {'@type': type.googleapis.com/envoy.extensions.\
                   load_balancing_policies.round_robin.v3.RoundRobin, locality_lb_config: \
                   {zone_aware_lb_config: {locality_basis: OBSERVED_LOAD, min_cluster_size: 1, \
-                  observed_load_period: 0.1s, dead_band_bp: 3000}}}}}]}\n";
+                  observed_load_period: 0.1s, dead_band_bp: 6000}}}}}]}\n";
     // Hanging requests must not exhaust the circuit breaker.
     let limits = "circuit_breakers: {thresholds: [{max_requests: 1000000}]}\n";
     let more = format!("{HTTP2}{limits}{policy}");

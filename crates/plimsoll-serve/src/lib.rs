@@ -30,7 +30,7 @@ pub use incoming::{AcceptedConnection, Incoming, IncomingOptions, ServerStream};
 #[doc(hidden)]
 pub use log_lines::LOG_LINES;
 pub use reloads::{ReloadCounts, Reloads};
-pub use run::{RunError, bind, bind_shared, error_chain, find_sockets};
+pub use run::{RunError, bind, bind_shared, error_chain, find_sockets, same_socket};
 pub use server::{AdminListener, local, serve, serve_until_replaced};
 pub use tls::{
     ClientTlsSettings, PemSource, ServerTls, ServerTlsSettings, TlsError, WatchedTls, client_tls,

@@ -22,6 +22,13 @@ pub enum RunError<E> {
     Failed(String, #[source] Box<dyn Error + Send + Sync>),
 }
 
+/// Whether two listening sockets cannot be open at the same time: their ports are equal, and so are
+/// their addresses, or one of them is that of all interfaces.
+pub fn same_socket(one: SocketAddr, other: SocketAddr) -> bool {
+    let all = one.ip().is_unspecified() || other.ip().is_unspecified();
+    one.port() != 0 && one.port() == other.port() && (one.ip() == other.ip() || all)
+}
+
 /// Binds a listening socket; returns its address, which has the actual port if 0 was given.
 pub async fn bind<E>(address: SocketAddr) -> Result<(TcpListener, SocketAddr), RunError<E>> {
     let bound = async {

@@ -14,7 +14,7 @@
 //! ```
 //! use plimsoll_sim::{Scenario, run};
 //!
-//! # fn main() -> Result<(), plimsoll_core::units::FieldError> {
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let scenario = Scenario::parse(
 //!     r#"
 //!     title = "Two zones, three quarters of the demand in one"
@@ -83,5 +83,5 @@ mod world;
 
 pub use policy::Policy;
 pub use report::Report;
-pub use scenario::{Scenario, ScenarioParts};
+pub use scenario::{Scenario, ScenarioError, ScenarioParts};
 pub use simulate::{Progress, run};

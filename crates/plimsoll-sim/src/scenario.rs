@@ -8,6 +8,8 @@ mod check;
 pub mod duration;
 mod events;
 pub mod parts;
+mod position;
+mod share;
 #[cfg(test)]
 mod tests;
 mod zones;
@@ -18,6 +20,7 @@ use plimsoll_core::units::FieldError;
 
 pub use duration::HumanDuration;
 pub use parts::ScenarioParts;
+pub use position::ScenarioError;
 
 use crate::num;
 use crate::policy::Policy;
@@ -221,15 +224,18 @@ pub(crate) struct Expectation {
 impl Scenario {
     /// Parses a scenario from TOML. Errors name the field: `zone[1].hosts[0].capacity: must be
     /// above 0`.
-    pub fn parse(text: &str) -> Result<Self, FieldError> {
+    pub fn parse(text: &str) -> Result<Self, ScenarioError> {
+        if text.trim().is_empty() {
+            return Err(FieldError::new("", "the file is empty").into());
+        }
         let document = toml::Deserializer::parse(text)
-            .map_err(|error| FieldError::new("", check::reason(text, &error)))?;
+            .map_err(|error| ScenarioError::of_toml(String::new(), &error, text))?;
         let parts: ScenarioParts = serde_path_to_error::deserialize(document).map_err(|error| {
             let path = error.path().to_string();
             let path = if path == "." { String::new() } else { path };
-            FieldError::new(path, check::reason(text, error.inner()))
+            ScenarioError::of_toml(path, error.inner(), text)
         })?;
-        Self::try_new(parts)
+        Self::try_new(parts).map_err(|error| ScenarioError::of_field(error, text))
     }
 
     /// Returns the title of the scenario.

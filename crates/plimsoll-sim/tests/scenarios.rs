@@ -10,6 +10,7 @@ mod support;
 use std::collections::BTreeMap;
 
 use plimsoll_sim::scenario::HumanDuration;
+use plimsoll_sim::scenario::parts::{HostGroupParts, ZoneParts};
 use plimsoll_sim::{Policy, Scenario, ScenarioParts, run};
 use support::{SKEWS, assert_within, events, metrics, report, rig, utilization};
 
@@ -420,6 +421,40 @@ fn shipped() -> BTreeMap<String, String> {
         (name, text)
     });
     read.collect()
+}
+
+#[test]
+fn with_many_zones_none_stays_above_its_line() {
+    // A band of 1 % of the whole would keep all of these local (decision 0004).
+    for (zones, demand) in [(14, 1.04), (14, 1.2), (100, 1.1), (100, 2.0)] {
+        let zone = |name: &str, count, demand| ZoneParts {
+            name: name.into(),
+            count,
+            demand,
+            hosts: vec![HostGroupParts {
+                count: 2,
+                capacity: 30.0,
+                weight: None,
+            }],
+            ..Default::default()
+        };
+        let mut parts = ScenarioParts {
+            duration: Some(HumanDuration::from_secs(240)),
+            measure_from: Some(HumanDuration::from_secs(120)),
+            zone: vec![
+                zone("hot", None, demand),
+                zone("cool", Some(zones - 1), 1.0),
+            ],
+            ..Default::default()
+        };
+        parts.traffic.mean_utilization = Some(0.6);
+        let row = metrics(&parts, Policy::LrsByReporter);
+        assert_eq!(row.zones.len(), zones as usize);
+        for zone in &row.zones {
+            let (name, load) = (&zone.zone, zone.load_factor);
+            assert!(load <= 1.05, "{name} of {zones} at {demand}: {load}");
+        }
+    }
 }
 
 #[test]

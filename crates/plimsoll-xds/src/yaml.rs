@@ -23,7 +23,8 @@ use plimsoll_schema::file::FileMessage;
 use plimsoll_schema::pb::cluster::ClusterMessage;
 
 pub use plimsoll_schema::yaml::{
-    ConfigError, Document, Location, RuntimeYaml, StructYaml, proto_json,
+    ConfigError, Document, FaultFinder, Found, Location, RuntimeYaml, StructYaml, all_faults,
+    proto_json,
 };
 
 /// Cluster in the shape of Envoy's `clusters` list.
@@ -57,7 +58,11 @@ impl TryFrom<ClusterYaml> for UpstreamCluster {
 /// assert!(error.to_string().ends_with("(at 2:20)"));
 /// ```
 pub fn parse_cluster(text: &str) -> Result<ClusterConfig, ConfigError> {
-    let document = Document::parse(text)?;
+    read_cluster(&Document::parse(text)?)
+}
+
+/// Like [`parse_cluster`], with a text that has been parsed.
+pub fn read_cluster(document: &Document) -> Result<ClusterConfig, ConfigError> {
     let cluster: ClusterYaml = document.read()?;
     let config = cluster_config_parts(&cluster).and_then(ClusterConfig::try_new);
     config.map_err(|error| document.locate(error))
@@ -86,7 +91,11 @@ pub fn parse_cluster(text: &str) -> Result<ClusterConfig, ConfigError> {
 /// assert_eq!(error.path(), "filters");
 /// ```
 pub fn parse_upstream_cluster(text: &str) -> Result<UpstreamCluster, ConfigError> {
-    let document = Document::parse(text)?;
+    read_complete_cluster(&Document::parse(text)?)
+}
+
+/// Like [`parse_upstream_cluster`], with a text that has been parsed.
+pub fn read_complete_cluster(document: &Document) -> Result<UpstreamCluster, ConfigError> {
     let cluster: ClusterYaml = document.read()?;
     UpstreamCluster::try_from(cluster).map_err(|error| document.locate(error))
 }

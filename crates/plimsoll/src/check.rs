@@ -3,13 +3,20 @@
 //! Recognizes the kind of a file, then passes it to the parser that the running command uses, so
 //! that `plimsoll check` and that command accept the same files. Called by `cmd::check`.
 
+mod envoy;
+
 use std::path::Path;
+use std::sync::Arc;
 
 use plimsoll_control::config::FileError;
+use plimsoll_core::model::cluster::ClusterConfig;
+use plimsoll_proxy::config::ProxyConfig;
 use plimsoll_proxy::{Overrides, RunError};
-use plimsoll_serve::{Files, error_chain};
+use plimsoll_serve::error_chain;
 use plimsoll_xds::bootstrap::Bootstrap;
-use plimsoll_xds::yaml::{ConfigError, Document, parse_cluster, parse_upstream_cluster};
+use plimsoll_xds::yaml::{
+    ConfigError, Document, Location, all_faults, read_cluster, read_complete_cluster,
+};
 use serde_json::Value;
 
 use crate::scenario::Scenario;
@@ -29,11 +36,13 @@ pub(crate) enum Kind {
     Sim,
     /// Bootstrap of a gRPC client.
     Bootstrap,
+    /// Bootstrap of an Envoy, as `plimsoll bootstrap envoy` prints it.
+    Envoy,
 }
 
-/// Summary of a valid file, or its error. The error names a file if it is in another one: in an
+/// Summary of a valid file, or its faults. A fault names a file if it is in another one: in an
 /// included file or a certificate.
-pub(crate) type Verdict = Result<String, FileError>;
+pub(crate) type Verdict = Result<String, Vec<FileError>>;
 
 impl Kind {
     /// Name of the kind in the text output.
@@ -45,11 +54,26 @@ impl Kind {
             Self::Explain => "scenario of explain",
             Self::Sim => "scenario of sim",
             Self::Bootstrap => "bootstrap of a gRPC client",
+            Self::Envoy => "bootstrap of an Envoy",
         }
     }
 
-    /// Recognizes the kind of a file from extension and top-level keys; `None` if it is unclear.
-    pub(crate) fn recognize(path: &Path, text: &str) -> Option<Self> {
+    /// Recognizes the kind of a file from extension and top-level keys.
+    pub(crate) fn recognize(path: &Path, text: &str) -> Result<Self, ConfigError> {
+        if text.trim().is_empty() {
+            return Err(ConfigError::new("", "the file is empty"));
+        }
+        Self::guess(path, text).ok_or_else(|| {
+            let syntax = Document::parse(text).err();
+            let unclear = || {
+                let reason = "the kind of file is not clear from its keys; name it with --kind";
+                ConfigError::new("", reason)
+            };
+            syntax.unwrap_or_else(unclear)
+        })
+    }
+
+    fn guess(path: &Path, text: &str) -> Option<Self> {
         if path
             .extension()
             .is_some_and(|extension| extension == "toml")
@@ -64,6 +88,8 @@ impl Kind {
             Some(Self::Bootstrap)
         } else if has(&["own_locality", "upstream", "fractions_age"]) {
             Some(Self::Explain)
+        } else if envoy::is_ours(&value) {
+            Some(Self::Envoy)
         } else if has(&["static_resources", "dynamic_resources", "cluster_manager"]) {
             Some(Self::Proxy)
         } else if has(&CONTROL_KEYS) || admin_is_text {
@@ -77,86 +103,116 @@ impl Kind {
     pub(crate) fn check(self, path: &Path, text: &str) -> Verdict {
         match self {
             Self::Control => control(path),
-            Self::Proxy => proxy(path),
-            Self::Cluster => cluster(text),
-            Self::Explain => {
-                let scenario = Scenario::parse(text)?;
-                Ok(scenario.title().to_owned())
+            Self::Proxy => proxy(path, text),
+            Self::Cluster => {
+                let config = read_all(text, cluster)?;
+                let (name, policy) = (config.name(), config.endpoint_policy().name());
+                Ok(format!("{name}, {policy}"))
             }
+            Self::Explain => Ok(read_all(text, Scenario::read)?.title().to_owned()),
             Self::Sim => {
-                let scenario = plimsoll_sim::Scenario::parse(text).map_err(ConfigError::from)?;
+                let scenario = plimsoll_sim::Scenario::parse(text).map_err(sim_fault)?;
                 let policies = count(scenario.policies().len(), "policy", "policies");
                 Ok(format!("{}; {policies}", scenario.title()))
             }
             Self::Bootstrap => {
-                let bootstrap = Bootstrap::parse(text)?;
+                let bootstrap = Bootstrap::parse(text).map_err(|error| vec![error.into()])?;
                 let servers = bootstrap.xds_servers.iter();
                 let uris: Vec<&str> = servers.map(|server| server.server_uri.as_str()).collect();
                 Ok(format!("management server {}", uris.join(", ")))
             }
+            Self::Envoy => read_all(text, envoy::check),
         }
     }
 }
 
+/// Reads a text, and finds all its faults if there are any.
+fn read_all<T>(
+    text: &str,
+    read: impl Fn(&Document) -> Result<T, ConfigError>,
+) -> Result<T, Vec<FileError>> {
+    let first = match Document::parse(text).and_then(|document| read(&document)) {
+        Ok(value) => return Ok(value),
+        Err(error) => error,
+    };
+    let faults = all_faults(text, |document| read(document).map(drop));
+    let faults = if faults.is_empty() {
+        vec![first]
+    } else {
+        faults
+    };
+    Err(faults.into_iter().map(FileError::from).collect())
+}
+
+fn sim_fault(error: plimsoll_sim::ScenarioError) -> Vec<FileError> {
+    let located = ConfigError::new(error.field.path(), error.field.reason());
+    let located = match error.position {
+        Some((line, column)) => located.at(Location { line, column }),
+        None => located,
+    };
+    vec![located.into()]
+}
+
 /// Top-level keys that occur only in a control plane's file and the files it includes.
-const CONTROL_KEYS: [&str; 8] = [
+const CONTROL_KEYS: [&str; 13] = [
+    "admin_tls",
     "demand",
     "fleets",
+    "identities",
     "include",
+    "insecure",
+    "limits",
     "listen",
     "listeners",
     "load_reporting",
+    "read_only",
     "relay",
     "services",
 ];
 
 fn control(path: &Path) -> Verdict {
-    let loaded = plimsoll_control::source::load(path, &mut Files::default());
-    let config = loaded.map_err(|error| without_own_name(error, path))?;
-    if let Some(error) = config.heartbeat_error {
-        return Err(without_own_name(error, path));
-    }
+    let config = plimsoll_control::source::check(path).map_err(|faults| own(faults, path))?;
     let services = count(config.services.len(), "service", "services");
     let listeners = count(config.listeners.len(), "listener", "listeners");
     Ok(format!("{services}, {listeners}"))
 }
 
-fn proxy(path: &Path) -> Verdict {
-    let config =
-        plimsoll_proxy::check(path, &Overrides::default()).map_err(|error| match error {
-            RunError::Config(error) => without_own_name(error, path),
-            other => ConfigError::new("", error_chain(&other)).into(),
-        })?;
+fn proxy(path: &Path, text: &str) -> Verdict {
+    let overrides = Overrides::default();
+    read_all(text, |document| {
+        ProxyConfig::read(document, &overrides.node)
+    })?;
+    let config = plimsoll_proxy::check(path, &overrides).map_err(|error| match error {
+        RunError::Config(error) => own(vec![error], path),
+        other => vec![ConfigError::new("", error_chain(&other)).into()],
+    })?;
     let listeners = count(config.listeners.len(), "listener", "listeners");
     let clusters = count(config.clusters.len(), "cluster", "clusters");
     Ok(format!("{listeners}, {clusters}"))
 }
 
-/// Removes the name of the checked file from its error: the output line begins with the name.
-fn without_own_name(mut error: FileError, checked: &Path) -> FileError {
-    if Path::new(&error.file) == checked {
-        error.file.clear();
+/// Removes the name of the checked file from its faults: the output line begins with the name.
+fn own(mut faults: Vec<FileError>, checked: &Path) -> Vec<FileError> {
+    for fault in &mut faults {
+        if Path::new(&fault.file) == checked {
+            fault.file.clear();
+        }
     }
-    error
+    faults
 }
 
 /// Validates one cluster. Without `type` and `load_assignment` it is parsed like
 /// `services[].cluster` in a control plane's file, which has its endpoints elsewhere.
-fn cluster(text: &str) -> Verdict {
-    let value: Value = Document::parse(text)?.read()?;
+fn cluster(document: &Document) -> Result<Arc<ClusterConfig>, ConfigError> {
+    let value: Value = document.read()?;
     let endpoints_elsewhere = ["type", "load_assignment"]
         .iter()
         .all(|key| value.get(key).is_none());
-    let config = if endpoints_elsewhere {
-        parse_cluster(text)?
+    if endpoints_elsewhere {
+        read_cluster(document).map(Arc::new)
     } else {
-        parse_upstream_cluster(text)?.config
-    };
-    Ok(format!(
-        "{}, {}",
-        config.name(),
-        config.endpoint_policy().name()
-    ))
+        read_complete_cluster(document).map(|cluster| Arc::new(cluster.config))
+    }
 }
 
 fn count(number: usize, singular: &str, plural: &str) -> String {
@@ -168,7 +224,12 @@ mod tests {
     use super::*;
 
     fn recognized(name: &str, text: &str) -> Option<Kind> {
-        Kind::recognize(Path::new(name), text)
+        Kind::recognize(Path::new(name), text).ok()
+    }
+
+    fn faults(kind: Kind, text: &str) -> Vec<String> {
+        let faults = kind.check(Path::new("x"), text).unwrap_err();
+        faults.iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -187,30 +248,42 @@ mod tests {
         for text in ["{}", "[services]", "services", "services: [", ""] {
             assert_eq!(recognized("x.yaml", text), None, "{text}");
         }
+        let reason = |text| {
+            Kind::recognize(Path::new("x"), text)
+                .unwrap_err()
+                .to_string()
+        };
+        assert_eq!(reason(" \n"), "the file is empty");
+        assert!(reason("{}").contains("--kind"), "{}", reason("{}"));
+        assert!(
+            reason("services: [").contains("(at 1:"),
+            "syntax comes first"
+        );
     }
 
     #[test]
-    fn an_error_names_field_reason_and_location() {
-        let result = Kind::Cluster.check(Path::new("x"), "name: a\nlb_polici: RANDOM\n");
-        let error = result.unwrap_err();
-        assert_eq!(error.error.path(), "lb_polici");
-        assert!(error.to_string().starts_with("lb_polici: "), "{error}");
-        assert!(error.to_string().ends_with("(at 2:1)"), "{error}");
-        let elsewhere = FileError {
-            file: "b.yaml".to_owned(),
-            ..error
+    fn all_faults_of_a_file_are_named() {
+        let text = "name: a\nlb_polici: RANDOM\nconnect_timeot: 1s\n\
+                    common_lb_config: {healthy_panic_threshold: {value: 200}}\n";
+        assert_eq!(
+            faults(Kind::Cluster, text),
+            [
+                "lb_polici: unknown field, did you mean lb_policy? (at 2:1)",
+                "connect_timeot: unknown field, did you mean connect_timeout? (at 3:1)",
+                "common_lb_config.healthy_panic_threshold.value: 200 is not a percentage between \
+                 0 and 100 (at 4:53)",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_fault_of_another_file_keeps_its_name() {
+        let fault = |file: &str| FileError {
+            file: file.to_owned(),
+            error: ConfigError::new("lb_policy", "no"),
         };
-        let kept = without_own_name(elsewhere.clone(), Path::new("a.yaml"));
-        assert_eq!(kept, elsewhere);
-        assert!(
-            kept.to_string().starts_with("b.yaml: lb_polici: "),
-            "{kept}"
-        );
-        let here = without_own_name(elsewhere, Path::new("b.yaml"));
-        assert!(
-            here.file.is_empty(),
-            "the output line begins with it already"
-        );
+        let kept = own(vec![fault("b.yaml"), fault("a.yaml")], Path::new("a.yaml"));
+        assert_eq!(kept, [fault("b.yaml"), fault("")]);
     }
 
     #[test]
@@ -222,7 +295,7 @@ mod tests {
         );
         let typed = check(Kind::Cluster, "name: a\ntype: STATIC").unwrap_err();
         assert_eq!(
-            typed.error.path(),
+            typed[0].error.path(),
             "load_assignment",
             "with a type the cluster must be complete"
         );

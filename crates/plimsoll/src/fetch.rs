@@ -54,11 +54,34 @@ impl std::fmt::Display for AdminAddress {
     }
 }
 
+/// The server accepted the connection and did not respond in time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NoAnswer;
+
+impl std::fmt::Display for NoAnswer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "no response within {TIMEOUT:?}")
+    }
+}
+
+impl std::error::Error for NoAnswer {}
+
+/// Explains an answer that is not HTTP/1.1.
+fn not_http(error: hyper::Error) -> anyhow::Error {
+    if !error.is_parse() {
+        return error.into();
+    }
+    anyhow!(
+        "the answer is not HTTP/1.1; this may be the xDS address (`listen`), not the admin address \
+         (`admin`, by default 127.0.0.1:18001), or one with TLS"
+    )
+}
+
 /// Fetches `path` and returns the body of a successful response.
 pub(crate) async fn get(address: &AdminAddress, path: &str) -> anyhow::Result<Bytes> {
     tokio::time::timeout(TIMEOUT, get_without_timeout(address, path))
         .await
-        .unwrap_or_else(|_| Err(anyhow!("no response within {TIMEOUT:?}")))
+        .unwrap_or_else(|_| Err(NoAnswer.into()))
         .with_context(|| format!("http://{address}{path}"))
 }
 
@@ -70,7 +93,7 @@ async fn get_without_timeout(address: &AdminAddress, path: &str) -> anyhow::Resu
         .header(http::header::ACCEPT, "application/json")
         .body(Empty::<Bytes>::new())?;
     let answer = async {
-        let response = sender.send_request(request).await?;
+        let response = sender.send_request(request).await.map_err(not_http)?;
         let status = response.status();
         if !status.is_success() {
             bail!("unexpected status {status}");

@@ -16,7 +16,7 @@ mod wrap;
 use plimsoll_core::explain::Explanation;
 
 pub(crate) use style::Style;
-pub(crate) use top::{PageSize, page as top};
+pub(crate) use top::{PageSize, banner, page as top};
 pub(crate) use wrap::wrap_to;
 
 #[derive(Clone, Copy, Debug)]

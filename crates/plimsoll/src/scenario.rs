@@ -49,7 +49,11 @@ pub(crate) fn schema() -> schemars::Schema {
 impl Scenario {
     /// Parses a scenario file; errors name the field, line and column.
     pub(crate) fn parse(text: &str) -> Result<Self, ConfigError> {
-        let document = Document::parse(text)?;
+        Self::read(&Document::parse(text)?)
+    }
+
+    /// Reads a scenario from a parsed document.
+    pub(crate) fn read(document: &Document) -> Result<Self, ConfigError> {
         let yaml: ScenarioYaml = document.read()?;
         Self::validated(yaml).map_err(|error| document.locate(error))
     }

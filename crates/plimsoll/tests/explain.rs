@@ -528,7 +528,7 @@ fn invalid_input_exits_with_2_and_names_the_field() {
         (
             "locality_basis:",
             "locality_bases:",
-            format!("{zone_aware}.locality_bases: unknown field, expected one of "),
+            format!("{zone_aware}.locality_bases: unknown field, did you mean locality_basis?"),
         ),
         (
             "LRS_REPORTED_RATE\n",

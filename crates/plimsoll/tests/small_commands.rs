@@ -88,14 +88,13 @@ fn an_error_has_path_and_location_and_exits_with_1() {
         output.contains("valid.yaml: ok (cluster: a, random)"),
         "{output}"
     );
-    let fault = format!("{main}: invalid (control plane): {included}: services[0].rampe");
+    let fault = format!("{included}:3:3: services[0].rampe: unknown field, did you mean ramp?\n");
     assert!(output.contains(&fault), "{output}");
-    assert!(output.trim_end().ends_with("(at 3:3)"), "{output}");
 
     let output = plimsoll(&["check", "--json", &main]);
     assert_eq!(output.status.code(), Some(1));
     let result: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let fault = &result[0]["fault"];
+    let fault = &result[0]["faults"][0];
     assert_eq!(fault["path"], "services[0].rampe");
     assert_eq!((&fault["line"], &fault["column"]), (&json!(3), &json!(3)));
     assert_eq!(fault["file"], json!(included));
@@ -135,7 +134,7 @@ services:
         output.contains("demand.heartbeat: 6s is too long for service orders"),
         "{output}"
     );
-    assert!(output.contains("at most 5s (at 1:"), "{output}");
+    assert!(output.contains("control.yaml:1:"), "{output}");
     assert_eq!(check("heartbeat: 5s").0, Some(0));
     let (code, output) = check("");
     assert_eq!(code, Some(0), "the default follows the services: {output}");
@@ -148,22 +147,140 @@ fn an_unrecognized_file_exits_with_2() {
     for (args, reason) in [
         (&["check"][..], "<FILE>"),
         (&["check", &empty], "--kind"),
-        (&["check", "no-such-file.yaml"], "no-such-file.yaml"),
+        (
+            &["check", "no-such-file.yaml"],
+            "no-such-file.yaml: cannot be read",
+        ),
         (&["check", "--kind", "nonsense", &empty], "nonsense"),
     ] {
         let output = plimsoll(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");
-        assert!(
-            text(&output.stderr).contains(reason),
-            "{}",
-            text(&output.stderr)
-        );
+        let all = text(&output.stdout) + &text(&output.stderr);
+        assert!(all.contains(reason), "{all}");
     }
+    // Every file is checked, whatever the others are.
+    let valid = write_file(directory.path(), "valid.yaml", "name: a\n");
+    let nothing = write_file(directory.path(), "nothing.yaml", "");
+    let output = plimsoll(&["check", "no-such-file.yaml", &nothing, &valid]);
+    assert_eq!(output.status.code(), Some(2));
+    let lines = text(&output.stdout);
+    assert!(
+        lines.contains("nothing.yaml: the file is empty\n"),
+        "{lines}"
+    );
+    assert!(
+        lines.contains("valid.yaml: ok (cluster: a, round_robin)"),
+        "{lines}"
+    );
     let output = plimsoll(&["check", "--kind", "control", &empty]);
     assert_eq!(
         output.status.code(),
         Some(0),
         "an empty control plane configuration is valid"
+    );
+}
+
+#[test]
+fn every_fault_of_every_file_has_a_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let services = "services:\n- {cluster: {name: orders}, mode: SHADO}\n\
+                    - {cluster: {name: search, connect_timeot: 1s}, ramp: 150}\n";
+    let services = write_file(directory.path(), "services.yaml", services);
+    let main = "listen: 127.0.0.1:18001\nload_reporting: {interval: 5}\n\
+                include: [services.yaml, missing.yaml]\n";
+    let main = write_file(directory.path(), "control.yaml", main);
+    let output = plimsoll(&["check", &main]);
+    assert_eq!(output.status.code(), Some(1));
+    let printed = text(&output.stdout);
+    let lines: Vec<&str> = printed.lines().collect();
+    for expected in [
+        format!("{main}:2:28: load_reporting.interval: 5 has no unit; write for example"),
+        format!("{main}:1:9: listen: 127.0.0.1:18001 is already the address of admin"),
+        format!("{services}:2:36: services[0].mode: unknown value SHADO, expected one of ENFORCE"),
+        format!("{services}:3:28: services[1].cluster.connect_timeot: unknown field, did you mean"),
+        format!("{services}:3:54: services[1].ramp: 150 is not a percentage between 0 and 100"),
+    ] {
+        assert!(
+            lines.iter().any(|line| line.starts_with(&expected)),
+            "{expected:?} is missing:\n{printed}"
+        );
+    }
+    assert!(
+        printed.contains("missing.yaml: cannot be read"),
+        "{printed}"
+    );
+    assert_eq!(lines.len(), 6, "{printed}");
+}
+
+#[test]
+fn what_a_control_plane_cannot_use_is_a_fault() {
+    let directory = tempfile::tempdir().unwrap();
+    let check = |text_of: &str| {
+        let file = write_file(directory.path(), "control.yaml", text_of);
+        let output = plimsoll(&["check", &file]);
+        (output.status.code(), text(&output.stdout))
+    };
+    let (code, output) = check("admin: 127.0.0.1:18000\n");
+    assert_eq!(code, Some(1), "{output}");
+    assert!(
+        output.contains("control.yaml:1:8: admin: 127.0.0.1:18000 is already"),
+        "{output}"
+    );
+    let (code, output) =
+        check("listen: 127.0.0.1:1\ntls: {certificate: no.crt, private_key: no.key}\n");
+    assert_eq!(code, Some(1), "{output}");
+    assert!(output.contains("no.crt"), "{output}");
+}
+
+#[test]
+fn our_own_envoy_bootstrap_is_valid() {
+    let directory = tempfile::tempdir().unwrap();
+    let printed = plimsoll(&["bootstrap", "envoy", "--zone", "a", "--id", "gateway-1"]);
+    let file = write_file(directory.path(), "envoy.json", &text(&printed.stdout));
+    let output = plimsoll(&["check", &file]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
+    let output = text(&output.stdout);
+    assert!(
+        output.contains("bootstrap of an Envoy: node gateway-1 of fleet gateway in zone a"),
+        "{output}"
+    );
+}
+
+#[test]
+fn the_examples_in_the_help_match_files() {
+    let help = text(&plimsoll(&["check", "--help"]).stdout);
+    assert!(
+        help.contains("plimsoll check --json examples/*/*.yaml"),
+        "{help}"
+    );
+    let shell = format!("{} check examples/*/*.yaml", env!("CARGO_BIN_EXE_plimsoll"));
+    let output = Command::new("sh")
+        .args(["-c", &shell])
+        .current_dir(ROOT)
+        .output()
+        .unwrap();
+    assert!(text(&output.stdout).contains("examples/control/control.yaml: ok"));
+}
+
+#[test]
+fn the_configuration_in_the_help_of_the_proxy_is_valid() {
+    let directory = tempfile::tempdir().unwrap();
+    let help = text(&plimsoll(&["proxy", "--help"]).stdout);
+    let (_, sample) = help.split_once("A configuration:\n").unwrap();
+    let (sample, _) = sample.split_once("\n\n").unwrap();
+    let wide = sample.lines().find(|line| line.chars().count() > 80);
+    assert_eq!(wide, None, "a terminal would wrap it");
+    let sample: String = sample
+        .lines()
+        .map(|line| format!("{}\n", &line[2..]))
+        .collect();
+    let file = write_file(directory.path(), "proxy.yaml", &sample);
+    let output = plimsoll(&["check", &file]);
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{}\n{sample}",
+        text(&output.stdout)
     );
 }
 
@@ -235,6 +352,38 @@ fn top_json_prints_the_document() {
     assert_eq!(document["clusters"].as_array().unwrap().len(), 1);
     assert_eq!(document["clusters"][0]["cluster"], "search");
     assert_eq!(document["clusters"][0]["zones"][0]["load"], 1.67);
+}
+
+#[test]
+fn top_fails_for_a_cluster_that_does_not_exist() {
+    for once in [&["--once"][..], &[]] {
+        let (address, server) = respond_once("200 OK", &document());
+        let args = [&["top", &address, "--cluster", "nope"], once].concat();
+        let output = plimsoll(&args);
+        server.join().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(output.stdout.is_empty(), "{args:?}");
+        let error = text(&output.stderr);
+        assert!(error.contains("\"nope\" is not a cluster"), "{error}");
+        assert!(error.contains("known are orders, search"), "{error}");
+    }
+}
+
+#[test]
+fn top_explains_an_address_that_does_not_speak_http_1() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let server = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        // What an HTTP/2 server answers first: SETTINGS.
+        stream.write_all(b"\0\0\0\x04\0\0\0\0\0").unwrap();
+        let _ = stream.read(&mut [0; 1024]);
+    });
+    let output = plimsoll(&["top", &address, "--once"]);
+    server.join().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let error = text(&output.stderr);
+    assert!(error.contains("this may be the xDS address"), "{error}");
 }
 
 #[test]

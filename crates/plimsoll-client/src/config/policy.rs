@@ -181,8 +181,8 @@ impl ZoneAwarePolicy {
         routing_enabled(percent: f64) => parts.routing_enabled = Some(percent);
         /// Fails requests instead of using unhealthy hosts in panic mode.
         fail_traffic_on_panic() => parts.fail_traffic_on_panic = true;
-        /// Sets the demand above capacity that stays local, in basis points; 100 by default. For
-        /// measured demand only.
+        /// Sets the demand above capacity that stays local, in basis points of the zone's
+        /// capacity; by default 300, but at most 100 of the whole. For measured demand only.
         dead_band_bp(basis_points: u64) => parts.dead_band_bp = Some(basis_points);
         /// Sets the age at which measured demand expires; 60 s by default, 5 s to 600 s. Stated
         /// demand never expires.

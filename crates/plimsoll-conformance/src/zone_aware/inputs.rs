@@ -1,12 +1,13 @@
 //! Inputs of the suite `zone_aware`, and their translation to core types.
 
 use plimsoll_core::counts::HostSetCounts;
-use plimsoll_core::locality_picking::demand::Demand;
+use plimsoll_core::locality_picking::demand::{Demand, FractionMap};
 use plimsoll_core::model::cluster::{ClusterConfig, ClusterConfigParts, LocalityPolicy};
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::model::zone_aware::{
     ForceLocalZone, LocalityBasis, RuntimeOverrides, ZoneAware, ZoneAwareParts,
 };
+use plimsoll_core::units::BasisPoints;
 use serde::Deserialize;
 
 use crate::CaseError;
@@ -27,6 +28,7 @@ pub(super) struct RoutingInputs {
     #[serde(default)]
     pub(super) priority: u32,
     pub(super) literal_fractions: Option<Vec<LiteralFraction>>,
+    pub(super) measured_fractions: Option<Vec<LiteralFraction>>,
     pub(super) random: Option<Vec<u64>>,
     pub(super) zone_routing_draw: Option<bool>,
     pub(super) availability: Option<AvailabilityName>,
@@ -43,6 +45,7 @@ pub(super) struct ConfigInput {
     force_locality_direct_routing: bool,
     force_local_zone: Option<ForceLocalZoneInput>,
     locality_basis: Option<BasisInput>,
+    dead_band_bp: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -136,6 +139,7 @@ pub(super) fn cluster(
             Some(BasisInput::HealthyHostsWeight) => LocalityBasis::HealthyHostsWeight,
             Some(BasisInput::LrsReportedRate) => LocalityBasis::LrsReportedRate,
         },
+        dead_band_bp: config.dead_band_bp,
         ..ZoneAwareParts::default()
     })?;
     let runtime = RuntimeOverrides {
@@ -170,6 +174,20 @@ pub(super) fn literal_demand(fractions: &[LiteralFraction], fleet: &HostSetCount
         };
     }
     Demand::from_host_weights(&literal)
+}
+
+/// Demand as a Plimsoll data plane computes it from measured fractions (decision 0023).
+pub(super) fn measured_demand(
+    fractions: &[LiteralFraction],
+    fleet: &HostSetCounts,
+) -> Result<Demand, CaseError> {
+    let fraction = |given: &LiteralFraction| {
+        let share = BasisPoints::new(given.basis_points, "measured_fractions")?;
+        Ok((Locality::from(&given.locality), share))
+    };
+    let fractions: Result<FractionMap, CaseError> = fractions.iter().map(fraction).collect();
+    Demand::from_fractions(&fractions?, fleet)
+        .ok_or_else(|| CaseError::inputs("measured_fractions have no demand"))
 }
 
 pub(super) fn host_set(input: &HostSetInput) -> HostSetCounts {

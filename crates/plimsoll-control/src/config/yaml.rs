@@ -8,7 +8,7 @@ use std::sync::Arc;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::units::FieldError;
 use plimsoll_xds::yaml::ClusterYaml;
-use plimsoll_xds::yaml::proto_json::{Named, ProtoDuration, Uint};
+use plimsoll_xds::yaml::proto_json::{BasisPointShare, Named, ProtoDuration, Uint, WholePercent};
 use serde::Deserialize;
 
 use super::Relay;
@@ -92,7 +92,7 @@ pub(super) struct DemandYaml {
     pub(super) missed_intervals: Option<Uint<u32>>,
     /// A zone's fraction of demand that changes by this many basis points is delivered at once, 1
     /// to 10000. Default 50.
-    pub(super) material_change_bp: Option<Uint<u64>>,
+    pub(super) material_change_bp: Option<BasisPointShare>,
     /// Longest interval between confirmations of demand to Plimsoll data planes, 0.1s to 200s; at
     /// most a third of the shortest `staleness_threshold` of the services, which is also the
     /// default where that is shorter. Default `20s`.
@@ -196,8 +196,9 @@ pub(super) struct ServiceYaml {
     pub(super) overprovisioning_factor: Option<Uint<u32>>,
     /// `ENFORCE` demand, only measure and show it (`SHADOW`), or `OFF`. Default `ENFORCE`.
     pub(super) mode: Option<Named<Mode>>,
-    /// Percentage of the way from host counts to measured demand, 0 to 100. Default 100.
-    pub(super) ramp: Option<Uint<u32>>,
+    /// Percentage of the way from host counts to measured demand, 0 to 100, with or without percent
+    /// sign. Default 100.
+    pub(super) ramp: Option<WholePercent>,
     /// How demand is delivered to data planes. Default `AUTO`, the best that each supports.
     #[serde(default)]
     pub(super) delivery: Named<Delivery>,

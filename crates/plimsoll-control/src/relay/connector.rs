@@ -34,6 +34,11 @@ impl RelayConnector {
         })
     }
 
+    /// Reads the certificates.
+    pub(crate) fn check(settings: &RelayTls) -> Result<(), TlsError> {
+        client_tls(&settings.settings).map(drop)
+    }
+
     pub(crate) fn settings(&self) -> &Arc<RelayTls> {
         &self.settings
     }

@@ -26,7 +26,6 @@ use crate::model::locality::Locality;
 use crate::model::zone_aware::{CapacityBasis, ZoneAware};
 use crate::snapshot::{HostList, PriorityTable};
 use crate::time::Instant;
-use crate::units::BASIS_POINTS;
 
 #[derive(Debug, Default)]
 pub(super) struct ObservedLoad {
@@ -213,9 +212,17 @@ fn capacity(config: &ZoneAware, slot: &LocalityCounts) -> f64 {
     }
 }
 
+/// Resolution of the dead band, finer than basis points for zones that have only a few of them.
+const PARTS: u64 = 1_000_000_000;
+
 /// Controller settings: response times are not smoothed again, the local locality keeps its share
-/// of the capacity, and `dead_band_bp` is how much more it may serve before it spills.
-#[expect(clippy::cast_precision_loss, reason = "basis points")]
+/// of the capacity, and the dead band is how much more it may serve before it spills.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "a share of the capacity, 0.0 to 1.0"
+)]
 fn controls(config: &ZoneAware, table: &PriorityTable) -> ControllerSettings {
     let slots = &table.counts.localities;
     let all: f64 = slots.iter().map(|slot| capacity(config, slot)).sum();
@@ -224,7 +231,8 @@ fn controls(config: &ZoneAware, table: &PriorityTable) -> ControllerSettings {
         .local()
         .map_or(0.0, |own| capacity(config, own));
     let share = if all > 0.0 { own / all } else { 0.0 };
-    let band = config.dead_band().get() as f64 / BASIS_POINTS as f64;
+    let capacity = (share * PARTS as f64) as u64;
+    let band = config.dead_band_of(capacity, PARTS) as f64 / PARTS as f64;
     ControllerSettings {
         period: config.observed_load_period(),
         smoothing: std::time::Duration::ZERO,

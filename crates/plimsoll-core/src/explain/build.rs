@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::above_line::{Loaded, NOTICED};
 use super::shares::Shares;
 use super::{
-    Explanation, FractionStatus, FractionsExplanation, LocalityExplanation,
+    AboveLine, Explanation, FractionStatus, FractionsExplanation, LocalityExplanation,
     PreconditionExplanation, PriorityExplanation, StateName, ZoneExplanation, words,
 };
 use crate::counts::{HostSetCounts, LocalityCounts};
@@ -63,6 +64,7 @@ pub(crate) fn explain(snapshot: &RoutingSnapshot, now: Instant) -> Explanation {
             snapshot,
             zone,
             true_demand: &true_demand,
+            zones: &zones,
         }
         .rows(own_shares.as_deref().unwrap_or_default(), &traffic),
         zones,
@@ -323,6 +325,7 @@ struct Rows<'a> {
     snapshot: &'a RoutingSnapshot,
     zone: &'a ZoneRouting,
     true_demand: &'a Demand,
+    zones: &'a [ZoneExplanation],
 }
 
 impl Rows<'_> {
@@ -364,6 +367,9 @@ impl Rows<'_> {
             rows.push(row);
         }
         load_by_reports(&mut rows);
+        for row in &mut rows {
+            row.above_line = self.above_line(view, row);
+        }
         let fleet = self
             .snapshot
             .zone
@@ -422,7 +428,32 @@ impl Rows<'_> {
             traffic_share: 0.0,
             capacity_share: 0.0,
             load_factor: None,
+            above_line: None,
         }
+    }
+
+    /// Why a locality is above its line, by the routing of the proxies there; `None` if it is not.
+    /// Without the proxies of other zones, the load factor is that of one proxy's requests alone.
+    fn above_line(&self, view: &PriorityView, row: &LocalityExplanation) -> Option<AboveLine> {
+        let load_aware = view.load_aware.is_some();
+        let fleet = self.snapshot.zone.fleet.as_ref();
+        if row.load_factor? <= NOTICED || (self.zones.is_empty() && !load_aware) {
+            return None;
+        }
+        let locality = row.locality();
+        let off = || ZoneRouting::off(Reason::NotConfigured);
+        let routing = fleet.map_or_else(off, |fleet| {
+            zone_of(self.snapshot, &locality, &BTreeMap::new(), fleet).0
+        });
+        let loaded = Loaded {
+            snapshot: self.snapshot,
+            locality: &locality,
+            off: effective(self.snapshot, view, &routing).1,
+            routing: &routing,
+            demand: row.demand_share,
+            capacity: row.capacity_share,
+        };
+        Some(loaded.above_line())
     }
 
     #[expect(clippy::cast_precision_loss, reason = "host counts and weights")]
@@ -442,7 +473,18 @@ impl Rows<'_> {
             return 0;
         };
         let upto = |index: usize| residual.capacity.get(index).copied().unwrap_or(0);
-        upto(index) - index.checked_sub(1).map_or(0, upto)
+        let spare = upto(index) - index.checked_sub(1).map_or(0, upto);
+        let shares = self
+            .zone
+            .percentages
+            .get(index)
+            .copied()
+            .unwrap_or_default();
+        // The spare capacity itself may be finer than basis points.
+        match (spare, self.zone.observed) {
+            (0, _) | (_, true) => 0,
+            _ => shares.upstream.saturating_sub(shares.local),
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use crate::counts::HostSetCounts;
 use crate::locality_picking::zone_aware::{Precondition, Reason, ZoneRouting, ZoneState};
 use crate::model::locality::Locality;
 use crate::model::zone_aware::{LocalityBasis, ZoneAware};
+use crate::units::BASIS_POINTS;
 
 /// Why requests go where they go; `measured` = demand is known, not estimated from proxies.
 pub(super) fn reason(
@@ -66,17 +67,29 @@ fn direct(zone: &ZoneRouting, config: Option<&ZoneAware>, demand: &str) -> Strin
         return format!("{shares}: everything stays local");
     }
     let forced = config.and_then(ZoneAware::force_local_zone);
-    let band = config.map_or(0, |config| config.dead_band().get());
+    let band = config.map_or(0, |config| config.dead_band_of(own.upstream, BASIS_POINTS));
     match forced {
         Some(min_size) if own.upstream + band < own.local || own.upstream == 0 => format!(
             "force_local_zone keeps everything local (needs {} there), although {shares}",
             counted(u64::from(min_size), "healthy host", "healthy hosts")
         ),
         _ => format!(
-            "{shares}: within the dead band of {}, everything stays local",
-            percent(band)
+            "{shares}: the difference is within the dead band of {}, everything stays local",
+            config.map_or_else(String::new, |config| dead_band(config, own.upstream))
         ),
     }
+}
+
+/// Formats the dead band of a zone with the given share of the capacity, in basis points.
+pub(super) fn dead_band(config: &ZoneAware, upstream_bp: u64) -> String {
+    // Finer than basis points, of which a small zone has too few for a share.
+    const PARTS: u64 = 100_000;
+    let upstream = upstream_bp.max(1) * PARTS;
+    let band = config.dead_band_of(upstream, BASIS_POINTS * PARTS);
+    format!(
+        "{} of that capacity",
+        percent(band * BASIS_POINTS / upstream)
+    )
 }
 
 pub(super) fn precondition(test: &Precondition) -> String {

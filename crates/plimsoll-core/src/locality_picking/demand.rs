@@ -111,7 +111,7 @@ impl Demand {
 
     /// Returns the share of `locality` in basis points, rounded down as in Envoy; 0 if it has none.
     pub fn basis_points(&self, locality: &Locality) -> u64 {
-        share_bp(self.weight(locality), self.total)
+        share(self.weight(locality), self.total, BASIS_POINTS)
     }
 
     /// Returns the share of `locality`, 0.0 to 1.0.
@@ -183,7 +183,8 @@ pub(crate) struct DemandLookup<'a> {
 }
 
 impl DemandLookup<'_> {
-    pub(crate) fn basis_points(&mut self, locality: &Locality) -> u64 {
+    /// Returns the share of `locality` in parts of `whole`, rounded down.
+    pub(crate) fn share_of(&mut self, locality: &Locality, whole: u64) -> u64 {
         let weights = &self.demand.weights;
         let at_hand = weights.get(self.next).filter(|(key, _)| key == locality);
         let found = match at_hand {
@@ -192,7 +193,7 @@ impl DemandLookup<'_> {
         };
         let Ok(index) = found else { return 0 };
         self.next = index + 1;
-        share_bp(weights[index].1, self.demand.total)
+        share(weights[index].1, self.demand.total, whole)
     }
 }
 
@@ -215,16 +216,16 @@ fn unknown_slots<'a>(fractions: &FractionMap, fleet: &'a HostSetCounts) -> Vec<&
         .collect()
 }
 
-/// Returns `10000 · part // total`; 0 if `total` is 0.
-pub(crate) fn share_bp(part: u64, total: u128) -> u64 {
+/// Returns `whole · part // total`; 0 if `total` is 0.
+pub(crate) fn share(part: u64, total: u128, whole: u64) -> u64 {
     if total == 0 {
         return 0;
     }
     // 128-bit division is many times slower and hardly ever needed.
-    if let (Ok(total), Some(scaled)) = (u64::try_from(total), part.checked_mul(BASIS_POINTS)) {
+    if let (Ok(total), Some(scaled)) = (u64::try_from(total), part.checked_mul(whole)) {
         return scaled / total;
     }
-    u64::try_from(u128::from(BASIS_POINTS) * u128::from(part) / total).unwrap_or(BASIS_POINTS)
+    u64::try_from(u128::from(whole) * u128::from(part) / total).unwrap_or(whole)
 }
 
 #[cfg(test)]
@@ -361,7 +362,8 @@ mod tests {
             let mut lookup = demand.lookup();
             for &zone in order {
                 let zone = zones.get(zone).unwrap_or(&unknown);
-                assert_eq!(lookup.basis_points(zone), demand.basis_points(zone));
+                let found = lookup.share_of(zone, BASIS_POINTS);
+                assert_eq!(found, demand.basis_points(zone));
             }
         }
     }
@@ -389,9 +391,15 @@ mod tests {
 
     #[test]
     fn shares_of_huge_weights_do_not_overflow() {
-        assert_eq!(share_bp(u64::MAX, u128::from(u64::MAX)), 10_000);
-        assert_eq!(share_bp(u64::MAX, 2 * u128::from(u64::MAX)), 5_000);
-        assert_eq!(share_bp(u64::MAX / BASIS_POINTS, u128::from(u64::MAX)), 0);
-        assert_eq!(share_bp(1, 0), 0);
+        assert_eq!(share(u64::MAX, u128::from(u64::MAX), BASIS_POINTS), 10_000);
+        assert_eq!(
+            share(u64::MAX, 2 * u128::from(u64::MAX), BASIS_POINTS),
+            5_000
+        );
+        assert_eq!(
+            share(u64::MAX / BASIS_POINTS, u128::from(u64::MAX), BASIS_POINTS),
+            0
+        );
+        assert_eq!(share(1, 0, BASIS_POINTS), 0);
     }
 }

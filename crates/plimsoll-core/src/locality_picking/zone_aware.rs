@@ -6,7 +6,7 @@
 //! `demand` and `fractions` supply the demand; panic and the choice of priority are elsewhere. For
 //! HEALTHY_HOSTS_NUM and HEALTHY_HOSTS_WEIGHT use Envoy's numbers, rounding and draws.
 
-use super::demand::{Demand, share_bp};
+use super::demand::{Demand, share};
 use super::sampling::{LocalitySampler, remainder, scale};
 use crate::counts::{HostSetCounts, LocalityCounts};
 use crate::explain::StateName;
@@ -95,12 +95,17 @@ impl ZoneState {
 pub struct Residual {
     /// Share kept local, in basis points. Above 10000, everything stays.
     pub local_percent_to_route: u64,
-    /// Spare capacity per slot, cumulative.
+    /// Spare capacity per slot, cumulative: in basis points with Envoy's bases, finer with others.
     pub capacity: Vec<u64>,
     /// Distribution if no slot has spare capacity: `None` = any slot with equal probability, even
     /// an empty one (Envoy); `Some` = cumulative upstream shares (measured demand, OBSERVED_LOAD).
     pub no_capacity: Option<Vec<u64>>,
 }
+
+/// Resolution of shares where Envoy's rounding need not be reproduced. Among a hundred zones a basis
+/// point is a percent of a zone: shares of capacity that are rounded down leave spare capacity in
+/// few zones, which would get all the requests that spill.
+const FINE_PARTS: u64 = 1_000_000_000;
 
 /// Result of one regeneration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,7 +153,7 @@ impl ZoneRouting {
             self.state = ZoneState::LocalityDirect;
             return self;
         }
-        let scaled = |share: f64| (share * Self::SHARE_SCALE).max(0.0) as u64;
+        let scaled = |share: f64| (share * FINE_PARTS as f64).max(0.0) as u64;
         let skipped = usize::from(has_local_locality);
         let mut upto = 0;
         let capacity = shares.iter().enumerate().map(|(slot, &share)| {
@@ -162,9 +167,6 @@ impl ZoneRouting {
         });
         self
     }
-
-    /// Resolution of shares that are not basis points.
-    const SHARE_SCALE: f64 = 1e9;
 
     /// Whether zone-aware routing is on.
     pub const fn is_active(&self) -> bool {
@@ -291,12 +293,21 @@ pub fn regenerate(
             observed: false,
         };
     }
-    let percentages = percentages(config, upstream, demand);
-    let state = state(config, upstream, demand.is_measured(), &percentages);
+    let whole = if demand.is_measured() {
+        FINE_PARTS
+    } else {
+        BASIS_POINTS
+    };
+    let shares = shares(config, upstream, demand, whole);
+    let state = state(config, upstream, demand.is_measured(), &shares);
+    let basis_points = |shares: &Percentages| Percentages {
+        local: shares.local / (whole / BASIS_POINTS),
+        upstream: shares.upstream / (whole / BASIS_POINTS),
+    };
     ZoneRouting {
         state,
         preconditions,
-        percentages,
+        percentages: shares.iter().map(basis_points).collect(),
         observed: false,
     }
 }
@@ -335,8 +346,14 @@ fn preconditions(
     ]
 }
 
-/// Returns demand and capacity shares of every upstream slot; both are 0 without healthy hosts.
-fn percentages(config: &ZoneAware, upstream: &HostSetCounts, demand: &Demand) -> Vec<Percentages> {
+/// Returns demand and capacity of every upstream slot in parts of `whole`; both are 0 without
+/// healthy hosts.
+fn shares(
+    config: &ZoneAware,
+    upstream: &HostSetCounts,
+    demand: &Demand,
+    whole: u64,
+) -> Vec<Percentages> {
     let by_weight = capacity_by_weight(config, demand.is_measured());
     let weight = |slot: &LocalityCounts| {
         if by_weight {
@@ -351,14 +368,14 @@ fn percentages(config: &ZoneAware, upstream: &HostSetCounts, demand: &Demand) ->
         .map(|slot| u128::from(weight(slot)))
         .sum();
     let mut demand = demand.lookup();
-    let shares = |slot: &LocalityCounts| match slot.healthy {
+    let slot_shares = |slot: &LocalityCounts| match slot.healthy {
         0 => Percentages::default(),
         _ => Percentages {
-            local: demand.basis_points(&slot.locality),
-            upstream: share_bp(weight(slot), total),
+            local: demand.share_of(&slot.locality, whole),
+            upstream: share(weight(slot), total, whole),
         },
     };
-    upstream.localities.iter().map(shares).collect()
+    upstream.localities.iter().map(slot_shares).collect()
 }
 
 /// Whether capacity is the weight of healthy hosts instead of their number.
@@ -384,15 +401,15 @@ fn state(
     config: &ZoneAware,
     upstream: &HostSetCounts,
     measured: bool,
-    percentages: &[Percentages],
+    shares: &[Percentages],
 ) -> ZoneState {
-    let own = upstream.local().zip(percentages.first());
-    let band = if measured {
-        config.dead_band().get()
-    } else {
-        0
-    };
+    let own = upstream.local().zip(shares.first());
     if let Some((_, shares)) = own {
+        let band = if measured {
+            config.dead_band_of(shares.upstream, FINE_PARTS)
+        } else {
+            0
+        };
         let fits = shares.upstream > 0 && shares.upstream + band >= shares.local;
         if fits || is_forced_local(config, upstream) {
             return ZoneState::LocalityDirect;
@@ -409,16 +426,12 @@ fn state(
         }
         spare
     };
-    let capacity = percentages
-        .iter()
-        .enumerate()
-        .map(cumulative_spare)
-        .collect();
+    let capacity = shares.iter().enumerate().map(cumulative_spare).collect();
     // No demand is measured before the first observation; draws need not match Envoy's.
     let observed = config.locality_basis() == LocalityBasis::ObservedLoad;
     let no_capacity = (measured || observed).then(|| {
         let mut upto = 0;
-        let shares = percentages.iter().map(|shares| {
+        let shares = shares.iter().map(|shares| {
             upto += shares.upstream;
             upto
         });

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use crate::units::{BasisPoints, FieldError, Percent};
+use crate::units::{BASIS_POINTS, BasisPoints, FieldError, Percent};
 
 /// How the shares of localities are computed (`LocalityBasis`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -117,7 +117,8 @@ pub struct ZoneAwareParts {
     pub lrs_rate_config: LrsRateConfigParts,
     /// Extension: measure of capacity for LRS_REPORTED_RATE and OBSERVED_LOAD; default host counts.
     pub upstream_locality_basis: CapacityBasis,
-    /// Extension: demand above capacity that stays local, not with Envoy's values; default 100 bp.
+    /// Extension: demand above a zone's capacity that stays local, in basis points of that capacity;
+    /// not with Envoy's values. Unset is 3 %, but at most 1 % of the whole (decision 0004).
     pub dead_band_bp: Option<u64>,
     /// Extension: how often `OBSERVED_LOAD` recomputes its shares; default 1 s, 100 ms to 60 s.
     pub observed_load_period: Option<Duration>,
@@ -141,7 +142,8 @@ pub struct ZoneAware {
     staleness_threshold: Duration,
     fraction_source: FractionSource,
     upstream_locality_basis: CapacityBasis,
-    dead_band: BasisPoints,
+    /// `None` = the default, which has a limit that an explicit value has not.
+    dead_band: Option<BasisPoints>,
     observed_load_period: Duration,
     all_priorities: bool,
 }
@@ -153,8 +155,12 @@ pub const DEFAULT_STALENESS_THRESHOLD: Duration = Duration::from_secs(60);
 /// Range of `staleness_threshold` (seed `000…`).
 pub const STALENESS_THRESHOLD_RANGE: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(5)..=Duration::from_secs(600);
-/// Default of `dead_band_bp`; with less, noise of one basis point would flip the state (0004).
-pub const DEFAULT_DEAD_BAND_BP: u64 = 100;
+/// Default of `dead_band_bp`, in basis points of a zone's own capacity; with less, the noise of
+/// measured demand would flip the state (decision 0004).
+pub const DEFAULT_DEAD_BAND_BP: u64 = 300;
+/// Limit of the default dead band, in basis points of the whole: a zone that has most of the
+/// capacity would otherwise keep several percent of all requests above it.
+pub const DEFAULT_DEAD_BAND_LIMIT_BP: u64 = 100;
 /// Default of `observed_load_period` (decision 0016).
 pub const DEFAULT_OBSERVED_LOAD_PERIOD: Duration = Duration::from_secs(1);
 /// Range of `observed_load_period`; a shorter window holds too few requests to be significant.
@@ -173,7 +179,7 @@ impl Default for ZoneAware {
             staleness_threshold: DEFAULT_STALENESS_THRESHOLD,
             fraction_source: FractionSource::default(),
             upstream_locality_basis: CapacityBasis::default(),
-            dead_band: BasisPoints::new(DEFAULT_DEAD_BAND_BP, "").unwrap_or(BasisPoints::ZERO),
+            dead_band: None,
             observed_load_period: DEFAULT_OBSERVED_LOAD_PERIOD,
             all_priorities: false,
         }
@@ -206,10 +212,10 @@ impl ZoneAware {
             Some(value) => whole_percent(Percent::new(value, "routing_enabled.value")?),
             None => 100,
         };
-        let dead_band = BasisPoints::new(
-            parts.dead_band_bp.unwrap_or(DEFAULT_DEAD_BAND_BP),
-            "dead_band_bp",
-        )?;
+        let dead_band = parts
+            .dead_band_bp
+            .map(|share| BasisPoints::new(share, "dead_band_bp"))
+            .transpose()?;
         Ok(Self {
             routing_enabled,
             min_cluster_size: parts.min_cluster_size,
@@ -236,7 +242,7 @@ impl ZoneAware {
             min_cluster_size: Some(1),
             locality_basis: LocalityBasis::LrsReportedRate,
             locality_basis_written: true,
-            dead_band: BasisPoints::ZERO,
+            dead_band: Some(BasisPoints::ZERO),
             ..Self::default()
         }
     }
@@ -272,7 +278,7 @@ impl ZoneAware {
     /// the edge of Direct the spill is close to zero and grows continuously from there.
     #[must_use]
     pub const fn without_dead_band(mut self) -> Self {
-        self.dead_band = BasisPoints::ZERO;
+        self.dead_band = Some(BasisPoints::ZERO);
         self
     }
 
@@ -307,12 +313,31 @@ impl ZoneAware {
         fraction_source: FractionSource,
         /// Measure of upstream capacity for `LRS_REPORTED_RATE` and `OBSERVED_LOAD`.
         upstream_locality_basis: CapacityBasis,
-        /// Demand above capacity that stays local; unused with Envoy's two values.
-        dead_band: BasisPoints,
         /// How often `OBSERVED_LOAD` recomputes its shares.
         observed_load_period: Duration,
         /// Whether priorities above 0 are routed by zone too.
         all_priorities: bool,
+    }
+
+    /// Returns how far the demand of a zone may exceed its share of the capacity before requests
+    /// spill, in the same unit: `capacity` is in parts of `whole`. Unused with Envoy's two values.
+    pub fn dead_band_of(&self, capacity: u64, whole: u64) -> u64 {
+        let part = |bp: u64, of: u64| {
+            let part = u128::from(of) * u128::from(bp) / u128::from(BASIS_POINTS);
+            u64::try_from(part).unwrap_or(u64::MAX)
+        };
+        match self.dead_band {
+            Some(share) => part(share.get(), capacity),
+            None => {
+                let limit = part(DEFAULT_DEAD_BAND_LIMIT_BP, whole);
+                part(DEFAULT_DEAD_BAND_BP, capacity).min(limit)
+            }
+        }
+    }
+
+    /// Returns `dead_band_bp` if it is configured explicitly.
+    pub fn written_dead_band(&self) -> Option<BasisPoints> {
+        self.dead_band
     }
 
     /// Returns the number of healthy upstream hosts below which zone-aware routing is off.
@@ -375,7 +400,26 @@ mod tests {
         assert_eq!(config.routing_enabled(), 100);
         assert_eq!(config.min_cluster_size(), 6);
         assert_eq!(config.staleness_threshold(), Duration::from_secs(60));
-        assert_eq!(config.dead_band().get(), 100);
+        assert_eq!(config.written_dead_band(), None);
+    }
+
+    #[test]
+    fn the_dead_band_is_a_share_of_the_zone_and_its_default_is_limited() {
+        let band = |written, capacity| {
+            let parts = ZoneAwareParts {
+                dead_band_bp: written,
+                ..Default::default()
+            };
+            resolved(parts).dead_band_of(capacity, 10_000)
+        };
+        for (capacity, expected) in [(0, 0), (33, 0), (100, 3), (714, 21), (3333, 99)] {
+            assert_eq!(band(None, capacity), expected, "{capacity}");
+        }
+        assert_eq!(band(None, 3334), 100);
+        assert_eq!(band(None, 9000), 100, "at most one percent of the whole");
+        assert_eq!(band(Some(300), 9000), 270, "an explicit share has no limit");
+        assert_eq!(band(Some(0), 9000), 0);
+        assert_eq!(band(Some(10_000), 714), 714);
     }
 
     #[test]

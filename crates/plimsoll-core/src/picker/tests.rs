@@ -156,7 +156,8 @@ fn draws_are_taken_in_envoys_order() {
     rig.fleet(demand([5000, 3500, 1500]))
         .assign(parts(&EXAMPLE));
     // Draws: seed | priority, kept | priority, not kept, residual of b | … of c
-    let mut picker = rig.picker(&[0, 7, 5999, 7, 6000, 1499, 7, 9999, 1500]);
+    let (b, c) = (149_999_999, 150_000_000);
+    let mut picker = rig.picker(&[0, 7, 5999, 7, 6000, b, 7, 9999, c]);
     assert_eq!(pick(&mut picker), (address(0, 1), true));
     assert_eq!(pick(&mut picker), (address(1, 1), false));
     assert_eq!(pick(&mut picker), (address(2, 1), false));

@@ -7,6 +7,7 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, Se
 use super::structs::RawKey;
 use super::value::{IgnoredFields, IsDefault, put};
 use crate::field::put_field;
+use crate::yaml::{nearest, unknown_field};
 use crate::{Descriptor, Field, Kind, Label, UnsupportedField};
 
 /// Encodes a message from the map of fields that `deserializer` provides.
@@ -86,12 +87,11 @@ impl<'de> DeserializeSeed<'de> for KeySeed {
             }
         }
         let names: Vec<&str> = self.0.fields.iter().map(|field| field.name).collect();
-        Err(match names.as_slice() {
-            [] => D::Error::custom("unknown field, none is expected here"),
-            names => D::Error::custom(format_args!(
-                "unknown field, expected one of {}",
-                names.join(", ")
-            )),
+        let unsupported = self.0.unsupported.iter().map(|field| field.name);
+        let known: Vec<&str> = names.iter().copied().chain(unsupported).collect();
+        Err(match nearest(&name, &known) {
+            Some(nearest) => D::Error::custom(unknown_field(&name, &[nearest])),
+            None => D::Error::custom(unknown_field(&name, &names)),
         })
     }
 }

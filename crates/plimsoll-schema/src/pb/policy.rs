@@ -316,9 +316,10 @@ pub struct ZoneAwareMessage {
     #[prost(int32, tag = "50001")]
     #[schema(values = CapacityBasis)]
     pub upstream_locality_basis: i32,
-    /// Plimsoll extension: basis points by which local demand may exceed local capacity before
-    /// traffic spills, with `LRS_REPORTED_RATE`; with `OBSERVED_LOAD`, by which the load of the own
-    /// zone may exceed the mean. Default 100.
+    /// Plimsoll extension: how far the demand of a zone may exceed its capacity before requests
+    /// spill, in basis points of that capacity, with `LRS_REPORTED_RATE`; with `OBSERVED_LOAD`, how
+    /// far the load of the own zone may exceed the mean. The default is limited to 100 basis points
+    /// of the whole; 0 turns the band off. Default 300.
     #[prost(message, optional, tag = "50002")]
     pub dead_band_bp: Option<u64>,
     /// Plimsoll extension: apply zone-aware routing at priorities above 0 too.

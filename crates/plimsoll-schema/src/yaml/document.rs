@@ -72,8 +72,13 @@ impl Document {
         Err(found.unwrap_or_else(|| syntax_error(&error)))
     }
 
-    /// Deserializes the document as a `T`.
+    /// Deserializes the document as a `T`. A text without content is an error: a file that was cut
+    /// off or not yet written must not count as a file without settings.
     pub fn read<'de, T: Deserialize<'de>>(&'de self) -> Result<T, ConfigError> {
+        if matches!(self.root.value, Value::Null) {
+            let reason = "the file is empty; write {} if it is to have no settings";
+            return Err(ConfigError::new("", reason));
+        }
         T::deserialize(&self.root)
     }
 

@@ -58,6 +58,20 @@ impl ConfigError {
         self
     }
 
+    /// Returns the error with a location.
+    #[must_use]
+    pub const fn at(mut self, location: Location) -> Self {
+        self.location = Some(location);
+        self
+    }
+
+    /// Replaces the path.
+    #[must_use]
+    pub(super) fn with_path(mut self, path: String) -> Self {
+        self.field = FieldError::new(path, self.field.reason());
+        self
+    }
+
     /// Sets the location unless a more precise one is set already.
     #[must_use]
     pub(super) fn or_at(mut self, location: Location) -> Self {
@@ -100,12 +114,8 @@ impl serde::de::Error for ConfigError {
     }
 
     // The path already ends with the unknown field.
-    fn unknown_field(_field: &str, expected: &'static [&'static str]) -> Self {
-        let reason = match expected {
-            [] => "unknown field, none is expected here".to_owned(),
-            names => format!("unknown field, expected one of {}", names.join(", ")),
-        };
-        Self::new("", reason)
+    fn unknown_field(field: &str, expected: &'static [&'static str]) -> Self {
+        Self::new("", super::unknown_field(field, expected))
     }
 
     fn missing_field(field: &'static str) -> Self {

@@ -9,6 +9,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
+use plimsoll_core::units::{parse_duration, parse_percent};
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, Visitor};
 
 /// Converts `lowerCamelCase` to `lower_camel_case`; returns anything else unchanged.
@@ -45,10 +46,9 @@ impl<'de, T: TryFrom<u64>> Deserialize<'de> for Uint<T> {
                     u64::MAX
                 };
                 let checked = value.and_then(|value| T::try_from(value).ok());
-                checked.ok_or_else(|| {
-                    E::custom(format_args!(
-                        "{written} is not a whole number from 0 to {max}"
-                    ))
+                checked.ok_or_else(|| match value {
+                    Some(_) => E::custom(format_args!("{written} is above {max}")),
+                    None => E::custom(format_args!("{written} is not a whole number from 0 on")),
                 })
             }
         }
@@ -196,13 +196,22 @@ impl Double {
     }
 }
 
-/// `google.protobuf.Duration`: seconds with up to nine decimals and an `s`, not negative.
+/// `google.protobuf.Duration`, not negative. Protobuf writes seconds (`90s`); other units (`2m`,
+/// `250ms`) are read as well.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProtoDuration(pub Duration);
 
 impl<'de> Deserialize<'de> for ProtoDuration {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct DurationVisitor;
+
+        impl DurationVisitor {
+            fn without_unit<E: Error>(value: impl fmt::Display) -> Result<Duration, E> {
+                Err(E::custom(format_args!(
+                    "{value} has no unit; write for example \"250ms\", \"1.5s\", \"2m\" or \"1h\""
+                )))
+            }
+        }
 
         impl Visitor<'_> for DurationVisitor {
             type Value = Duration;
@@ -212,11 +221,15 @@ impl<'de> Deserialize<'de> for ProtoDuration {
             }
 
             fn visit_str<E: Error>(self, value: &str) -> Result<Duration, E> {
-                seconds(value).ok_or_else(|| {
-                    E::custom(format_args!(
-                        "{value:?} is not a duration such as \"5s\" or \"0.5s\""
-                    ))
-                })
+                parse_duration(value).map_err(E::custom)
+            }
+
+            fn visit_u64<E: Error>(self, value: u64) -> Result<Duration, E> {
+                Self::without_unit(value)
+            }
+
+            fn visit_f64<E: Error>(self, value: f64) -> Result<Duration, E> {
+                Self::without_unit(value)
             }
         }
 
@@ -224,18 +237,94 @@ impl<'de> Deserialize<'de> for ProtoDuration {
     }
 }
 
-fn seconds(text: &str) -> Option<Duration> {
-    /// Range of `google.protobuf.Duration`: about 10,000 years.
-    const MAX_SECONDS: u64 = 315_576_000_000;
-    let digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
-    let number = text.strip_suffix('s')?;
-    let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));
-    if !digits(whole) || !digits(decimals) || decimals.len() > 9 {
-        return None;
+/// A number in a unit of the field, or text with a percent sign.
+struct PercentVisitor {
+    /// Units of the field in one percent.
+    per_percent: f64,
+    expected: &'static str,
+}
+
+impl Visitor<'_> for PercentVisitor {
+    type Value = f64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.expected)
     }
-    let nanos: u32 = format!("{decimals:0<9}").parse().ok()?;
-    let seconds: u64 = whole.parse().ok()?;
-    (seconds <= MAX_SECONDS).then(|| Duration::new(seconds, nanos))
+
+    #[expect(clippy::cast_precision_loss, reason = "a percentage")]
+    fn visit_u64<E: Error>(self, value: u64) -> Result<f64, E> {
+        Ok(value as f64)
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a percentage")]
+    fn visit_i64<E: Error>(self, value: i64) -> Result<f64, E> {
+        Ok(value as f64)
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<f64, E> {
+        Ok(value)
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<f64, E> {
+        match parse_percent(value) {
+            Some(Ok(percent)) => Ok(percent * self.per_percent),
+            Some(Err(reason)) => Err(E::custom(reason)),
+            None => value
+                .parse()
+                .map_err(|_| E::custom(format_args!("{value:?} is not {}", self.expected))),
+        }
+    }
+}
+
+/// A whole percentage: `55`, or `55%`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WholePercent(pub u32);
+
+impl<'de> Deserialize<'de> for WholePercent {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = deserializer.deserialize_any(PercentVisitor {
+            per_percent: 1.0,
+            expected: "a percentage such as 55 or \"55%\"",
+        })?;
+        let whole = whole(value).and_then(|value| u32::try_from(value).ok());
+        whole.map(Self).ok_or_else(|| {
+            D::Error::custom(format_args!(
+                "{value} is not a whole percentage from 0 to 100"
+            ))
+        })
+    }
+}
+
+/// A share in basis points, `5500`, or in percent, `55%`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BasisPointShare(pub u64);
+
+impl<'de> Deserialize<'de> for BasisPointShare {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = deserializer.deserialize_any(PercentVisitor {
+            per_percent: 100.0,
+            expected: "a share in basis points such as 5500, or a percentage such as \"55%\"",
+        })?;
+        // 0.29 % is 28.999999999999996 basis points.
+        let near = (value * 1e6).round() / 1e6;
+        whole(near).map(Self).ok_or_else(|| {
+            D::Error::custom(format_args!("{near} is not a whole number of basis points"))
+        })
+    }
+}
+
+/// A share of the whole, `0.6`, or in percent, `60%`. The range is checked by the field's owner.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Share(pub f64);
+
+impl<'de> Deserialize<'de> for Share {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = deserializer.deserialize_any(PercentVisitor {
+            per_percent: 0.01,
+            expected: "a share such as 0.6 or \"60%\"",
+        })?;
+        Ok(Self(value))
+    }
 }
 
 /// An enum with the names and numbers of its protobuf definition.

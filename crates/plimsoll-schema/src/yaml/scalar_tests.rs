@@ -3,7 +3,9 @@
 use serde::Deserialize;
 
 use crate::yaml::Document;
-use crate::yaml::proto_json::{Double, ProtoDuration, Uint, snake_case};
+use crate::yaml::proto_json::{
+    BasisPointShare, Double, ProtoDuration, Share, Uint, WholePercent, snake_case,
+};
 
 fn read<T: for<'de> Deserialize<'de>>(text: &str) -> Result<T, String> {
     let document = Document::parse(text).unwrap();
@@ -67,25 +69,55 @@ fn durations() {
         ("0s", 0),
         ("1.000000001s", 1_000_000_001),
         ("'60s'", 60_000_000_000),
+        ("2m", 120_000_000_000),
+        ("1ms", 1_000_000),
     ] {
         let duration = read::<ProtoDuration>(text).unwrap().0;
         assert_eq!(duration.as_nanos(), nanos, "{text}");
     }
     for text in [
         "5",
+        "5.5",
         "-5s",
-        "5ms",
-        "5m",
         "s",
-        ".5s",
-        "5.s",
-        "1.0000000001s",
         "315576000001s",
         "99999999999999999999s",
         "1_0s",
         "+5s",
+        "true",
     ] {
-        let error = read::<ProtoDuration>(text).unwrap_err();
-        assert!(error.contains("a duration such as"), "{text}: {error}");
+        assert!(read::<ProtoDuration>(text).is_err(), "{text}");
+    }
+    let error = read::<ProtoDuration>("5").unwrap_err();
+    assert!(
+        error.starts_with("5 has no unit; write for example"),
+        "{error}"
+    );
+}
+
+#[test]
+fn percentages_may_have_their_sign() {
+    assert_eq!(read("55"), Ok(WholePercent(55)));
+    assert_eq!(read("55%"), Ok(WholePercent(55)));
+    assert_eq!(read("'55 %'"), Ok(WholePercent(55)));
+    let error = read::<WholePercent>("5.5%").unwrap_err();
+    assert!(error.contains("not a whole percentage"), "{error}");
+    for (text, bp) in [
+        ("5500", 5500),
+        ("55%", 5500),
+        ("0.29%", 29),
+        ("100 %", 10_000),
+    ] {
+        assert_eq!(read(text), Ok(BasisPointShare(bp)), "{text}");
+    }
+    let error = read::<BasisPointShare>("0.005%").unwrap_err();
+    assert!(
+        error.contains("0.5 is not a whole number of basis points"),
+        "{error}"
+    );
+    assert_eq!(read("0.6"), Ok(Share(0.6)));
+    assert_eq!(read("60%"), Ok(Share(0.6)));
+    for text in ["x", "x%", "[1]"] {
+        assert!(read::<Share>(text).is_err(), "{text}");
     }
 }

@@ -7,7 +7,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::json;
 
 use super::StructYaml;
-use super::proto_json::{Double, Ignored, Named, ProtoDuration, ProtoEnum, Uint};
+use super::proto_json::{
+    BasisPointShare, Double, Ignored, Named, ProtoDuration, ProtoEnum, Share, Uint, WholePercent,
+};
 
 /// Makes a schema inline instead of a named definition.
 macro_rules! inline {
@@ -50,7 +52,39 @@ impl JsonSchema for ProtoDuration {
     inline!("Duration");
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "pattern": r"^[0-9]+(\.[0-9]{1,9})?s$" })
+        json_schema!({ "type": "string", "pattern": r"^[0-9]*\.?[0-9]* ?(ns|us|ms|s|m|min|h|d)$" })
+    }
+}
+
+/// Pattern of a percentage.
+const PERCENT: &str = r"^[0-9]*\.?[0-9]* ?%$";
+
+impl JsonSchema for WholePercent {
+    inline!("WholePercent");
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": ["integer", "string"], "minimum": 0, "maximum": 100,
+            "pattern": r"^[0-9]+ ?%?$",
+        })
+    }
+}
+
+impl JsonSchema for BasisPointShare {
+    inline!("BasisPointShare");
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": ["integer", "string"], "minimum": 0, "maximum": 10_000, "pattern": PERCENT,
+        })
+    }
+}
+
+impl JsonSchema for Share {
+    inline!("Share");
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": ["number", "string"], "minimum": 0, "pattern": PERCENT })
     }
 }
 

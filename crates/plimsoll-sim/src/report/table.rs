@@ -14,12 +14,21 @@ impl Report {
         let mut text = String::new();
         let _ = writeln!(text, "{}", self.facts.title);
         let _ = writeln!(text, "{}\n", self.facts.summary());
-        let mut rows = vec![head()];
-        rows.extend(self.policies.iter().map(row));
-        text.push_str(&aligned(&rows));
+        for (head, row) in [
+            (
+                BALANCE.as_slice(),
+                balance as fn(&PolicyReport) -> Vec<String>,
+            ),
+            (DYNAMICS.as_slice(), dynamics),
+        ] {
+            let mut rows = vec![head.iter().map(|&name| name.to_owned()).collect()];
+            rows.extend(self.policies.iter().map(row));
+            text.push_str(&aligned(&rows));
+            text.push('\n');
+        }
         let _ = writeln!(
             text,
-            "\nmax/mean: highest zone utilization ÷ that of all hosts. Measured from {} s.",
+            "max/mean: highest zone utilization ÷ that of all hosts, average / peak.\nMeasured from {} s.",
             self.facts.measured_from_s
         );
         for note in &self.facts.notes {
@@ -37,24 +46,28 @@ impl Report {
     }
 }
 
-fn head() -> Vec<String> {
-    let names = [
-        "policy",
-        "max/mean 1s avg/peak",
-        "5s avg/peak",
-        "hottest zone 1s",
-        "cross-zone (needed)",
-        "above cap.",
-        "settled",
-        "swings",
-        "p50/p99 ms",
-        "failed",
-        "locked out",
-    ];
-    names.map(str::to_owned).into()
-}
+/// Columns of the first table: how even zones are, and what it costs. Two tables, because one would
+/// be wider than a terminal.
+const BALANCE: [&str; 5] = [
+    "policy",
+    "max/mean 1s",
+    "5s",
+    "cross (needed)",
+    "highest zone 1s",
+];
 
-fn row(policy: &PolicyReport) -> Vec<String> {
+/// Columns of the second table: changes over time, waiting and failures.
+const DYNAMICS: [&str; 7] = [
+    "policy",
+    "settled",
+    "swings",
+    "above cap.",
+    "p50/p99 ms",
+    "failed",
+    "locked",
+];
+
+fn balance(policy: &PolicyReport) -> Vec<String> {
     let m = &policy.metrics;
     vec![
         policy.policy.name().to_owned(),
@@ -66,13 +79,24 @@ fn row(policy: &PolicyReport) -> Vec<String> {
             "{:.2} / {:.2}",
             m.max_over_mean_5s_avg, m.max_over_mean_5s_peak
         ),
+        format!(
+            "{} ({})",
+            percent(m.cross_zone_share),
+            percent(m.cross_zone_needed)
+        ),
         hottest(m),
-        format!("{:.3} ({:.3})", m.cross_zone_share, m.cross_zone_needed),
-        percent(m.above_capacity_share),
+    ]
+}
+
+fn dynamics(policy: &PolicyReport) -> Vec<String> {
+    let m = &policy.metrics;
+    vec![
+        policy.policy.name().to_owned(),
         m.settled_s
             .map_or("no".into(), |seconds| format!("{seconds:.1} s")),
         m.oscillation_period_s
             .map_or("no".into(), |period| format!("{period:.1} s")),
+        percent(m.above_capacity_share),
         match (m.latency_p50_ms, m.latency_p99_ms) {
             (Some(p50), Some(p99)) => format!("{p50:.0} / {p99:.0}"),
             _ => "–".into(),
@@ -85,6 +109,18 @@ fn row(policy: &PolicyReport) -> Vec<String> {
     ]
 }
 
+/// Longest name of a zone in the table; longer ones are cut in the middle.
+const MAX_NAME: usize = 7;
+
+fn short(name: &str) -> String {
+    let letters: Vec<char> = name.chars().collect();
+    if letters.len() <= MAX_NAME {
+        return name.to_owned();
+    }
+    let (start, end) = (&letters[..2], &letters[letters.len() - (MAX_NAME - 3)..]);
+    start.iter().chain(&['…']).chain(end).collect()
+}
+
 /// Returns the name and 1 s range of the zone with the highest average.
 fn hottest(metrics: &Metrics) -> String {
     let zone = metrics
@@ -93,7 +129,7 @@ fn hottest(metrics: &Metrics) -> String {
         .find(|zone| zone.zone == metrics.hottest_zone);
     zone.map_or("–".into(), |zone| {
         let (low, high) = (zone.utilization_1s_min, zone.utilization_1s_max);
-        format!("{} {low:.2}..{high:.2}", zone.zone)
+        format!("{} {low:.2}–{high:.2}", short(&zone.zone))
     })
 }
 
@@ -142,6 +178,12 @@ mod tests {
     }
 
     #[test]
+    fn long_names_of_zones_keep_both_ends() {
+        assert_eq!(short("eu-central-1a"), "eu…l-1a");
+        assert_eq!(short("zone-a"), "zone-a");
+    }
+
+    #[test]
     fn small_shares_are_not_zero() {
         let shown = [0.0, 0.000_1, 0.012_34].map(percent);
         assert_eq!(shown, ["0 %", "<0.1 %", "1.2 %"]);
@@ -154,12 +196,14 @@ mod tests {
             "60/20/20",
             "zone_aware_hosts",
             "optimum",
-            "a 1.07..1.08",
-            "0.000 (0.264)",
+            "a 1.07–1.08",
+            "26.4 %",
         ] {
             assert!(table.contains(part), "{part} is missing:\n{table}");
         }
         assert!(table.contains("FAIL zone_aware_hosts: settled_s at most 30 (found none)"));
         assert!(table.contains("ok   zone_aware_hosts: lost requests at most 0"));
+        let wide = table.lines().find(|line| line.chars().count() > 80);
+        assert_eq!(wide, None, "fits a terminal:\n{table}");
     }
 }

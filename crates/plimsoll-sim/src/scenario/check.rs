@@ -27,6 +27,8 @@ const MAX_KNOWN_HOSTS: usize = 3_000_000;
 /// Limit of zones × bins of a quarter second; more do not fit the memory of a laptop.
 const MAX_CELLS: u64 = 20_000_000;
 
+const MAX_MEAN_UTILIZATION: f64 = 3.0;
+
 impl Scenario {
     /// Checks the fields and applies the defaults.
     pub fn try_new(parts: ScenarioParts) -> Result<Self, FieldError> {
@@ -49,7 +51,7 @@ impl Scenario {
             duration,
             measure_from,
             traffic: traffic(&parts.traffic, &zones, &names)?,
-            events: events(&parts.event, &zones, &names)?,
+            events: events(&parts.event, &zones, &names, duration)?,
             expectations: expectations(&parts.expect, &policies)?,
             policies,
             zones,
@@ -87,19 +89,6 @@ impl Scenario {
         }
         check_size(&scenario)?;
         Ok(scenario)
-    }
-}
-
-/// Returns the message of a TOML error with its line.
-pub(super) fn reason(text: &str, error: &toml::de::Error) -> String {
-    let message = error.message();
-    match error.span() {
-        Some(span) => {
-            let before = text.get(..span.start).unwrap_or("");
-            let line = before.matches('\n').count() + 1;
-            format!("{message} (line {line})")
-        }
-        None => message.to_owned(),
     }
 }
 
@@ -154,7 +143,7 @@ fn policies(names: &[String]) -> Result<Vec<Policy>, FieldError> {
 fn traffic(parts: &TrafficParts, zones: &[Zone], names: &Names) -> Result<Traffic, FieldError> {
     let capacity: f64 = zones.iter().map(Zone::capacity).sum();
     let requests_per_second = match (parts.mean_utilization, parts.requests_per_second) {
-        (Some(mean), None) => positive(mean, "traffic.mean_utilization")? * capacity,
+        (Some(mean), None) => mean_utilization(mean)? * capacity,
         (None, Some(rate)) => positive(rate, "traffic.requests_per_second")?,
         _ => {
             let reason = "give either mean_utilization or requests_per_second";
@@ -184,6 +173,22 @@ fn traffic(parts: &TrafficParts, zones: &[Zone], names: &Names) -> Result<Traffi
         arrivals,
         waves,
     })
+}
+
+/// Checks a mean utilization. A host that is three times overloaded only measures its queue, and
+/// whoever writes 60 means 60 %.
+fn mean_utilization(mean: f64) -> Result<f64, FieldError> {
+    let mean = positive(mean, "traffic.mean_utilization")?;
+    if mean <= MAX_MEAN_UTILIZATION {
+        return Ok(mean);
+    }
+    let reason = if mean <= 100.0 {
+        let share = mean / 100.0;
+        format!("{mean} times the capacity is too much; write {share} or \"{mean}%\"")
+    } else {
+        format!("{mean} times the capacity is too much: at most {MAX_MEAN_UTILIZATION}")
+    };
+    Err(FieldError::new("traffic.mean_utilization", reason))
 }
 
 fn host(parts: &HostParts) -> Result<HostSettings, FieldError> {
@@ -370,5 +375,12 @@ fn share(value: f64, path: &str) -> Result<f64, FieldError> {
     if (0.0..=1.0).contains(&value) {
         return Ok(value);
     }
-    Err(FieldError::new(path, format!("{value} is outside 0 to 1")))
+    let reason = match value {
+        2.0..=100.0 => format!(
+            "{value} is more than all; write {} or \"{value}%\"",
+            value / 100.0
+        ),
+        _ => format!("{value} is outside 0 to 1"),
+    };
+    Err(FieldError::new(path, reason))
 }

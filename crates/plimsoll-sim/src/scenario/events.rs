@@ -17,11 +17,18 @@ pub(super) fn events(
     parts: &[EventParts],
     zones: &[Zone],
     names: &Names,
+    end: u64,
 ) -> Result<Vec<ScenarioEvent>, FieldError> {
     let mut events = Vec::new();
     for (index, event) in parts.iter().enumerate() {
         let one = one_event(event, zones, names);
-        events.push(one.map_err(|error| error.under(&format!("event[{index}]")))?);
+        let one = one.map_err(|error| error.under(&format!("event[{index}]")))?;
+        if one.from >= end {
+            let end = HumanDuration(std::time::Duration::from_nanos(end));
+            let reason = format!("{} is not before the end of the run, {end}", event.at);
+            return Err(FieldError::new(format!("event[{index}].at"), reason));
+        }
+        events.push(one);
     }
     Ok(events)
 }

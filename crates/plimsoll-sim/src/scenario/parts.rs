@@ -55,7 +55,9 @@ pub struct ScenarioParts {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct TrafficParts {
-    /// Total demand as a share of the total capacity; this or `requests_per_second`.
+    /// Total demand as a share of the total capacity, at most 3; this or `requests_per_second`.
+    #[serde(deserialize_with = "super::share::optional")]
+    #[cfg_attr(feature = "schema", schemars(schema_with = "super::share::schema"))]
     pub mean_utilization: Option<f64>,
     /// Total demand in requests per second.
     pub requests_per_second: Option<f64>,
@@ -75,6 +77,8 @@ pub struct WaveParts {
     /// Length of one period.
     pub period: HumanDuration,
     /// Amplitude relative to the demand, 0 to 1.
+    #[serde(deserialize_with = "super::share::share")]
+    #[cfg_attr(feature = "schema", schemars(schema_with = "super::share::schema"))]
     pub amplitude: f64,
     /// Share of a period by which the wave is ahead.
     pub phase: f64,
@@ -153,8 +157,12 @@ pub struct ReportsParts {
     /// Window over which a host measures its request rate; default 1 s, 0.1 to 60 s.
     pub meter_window: Option<HumanDuration>,
     /// Relative error of each report (standard deviation); default 0.
+    #[serde(deserialize_with = "super::share::share")]
+    #[cfg_attr(feature = "schema", schemars(schema_with = "super::share::schema"))]
     pub noise: f64,
     /// Share of reports that are lost; default 0.
+    #[serde(deserialize_with = "super::share::share")]
+    #[cfg_attr(feature = "schema", schemars(schema_with = "super::share::schema"))]
     pub loss: f64,
     /// Delay between measurement and arrival of a report; default 0.
     pub delay: Option<HumanDuration>,

@@ -18,8 +18,9 @@ proxies = 4
 hosts = [{ count = 1, capacity = 10 }, { count = 1, capacity = 40, weight = 4 }]
 ";
 
+/// Returns the error without its line and column.
 fn error_of(text: &str) -> String {
-    Scenario::parse(text).unwrap_err().to_string()
+    Scenario::parse(text).unwrap_err().field.to_string()
 }
 
 /// Returns the error of the minimal scenario with a replacement.
@@ -58,14 +59,59 @@ fn toml_errors_name_the_field_and_the_line() {
         error.starts_with("host.servres: unknown field `servres`"),
         "{error}"
     );
-    assert!(error.contains("(line "), "{error}");
+    let text = format!("{MINIMAL}\n[host]\nservres = 3\n");
+    let located = Scenario::parse(&text).unwrap_err().to_string();
+    assert!(located.ends_with("(at 17:1)"), "{located}");
     let error = error_with("[[event]]\nat = \"soon\"\n");
     assert!(
         error.starts_with("event[0].at: \"soon\" is not a duration"),
         "{error}"
     );
     assert!(error_after("demand = 3", "demand = \"much\"").starts_with("zone[0].demand: "));
-    assert!(error_of("title = ").contains("(line 1)"));
+    let located = Scenario::parse("title = ").unwrap_err().to_string();
+    assert!(located.contains("(at 1:"), "{located}");
+}
+
+#[test]
+fn shares_may_be_percentages_and_numbers_above_one_are_explained() {
+    let mean = |text: &str| {
+        let text = MINIMAL.replacen("mean_utilization = 0.5", text, 1);
+        Scenario::parse(&text).map(|scenario| scenario.traffic.requests_per_second)
+    };
+    assert_eq!(
+        mean("mean_utilization = \"50%\""),
+        mean("mean_utilization = 0.5")
+    );
+    assert_eq!(
+        mean("mean_utilization = 60").unwrap_err().to_string(),
+        "traffic.mean_utilization: 60 times the capacity is too much; write 0.6 or \"60%\" \
+         (at 3:1)"
+    );
+    let error = mean("mean_utilization = \"much\"").unwrap_err().to_string();
+    assert!(
+        error.contains("write for example 0.6 or \"60%\""),
+        "{error}"
+    );
+    let error = error_with("[reports]\nnoise = 5\n");
+    assert!(
+        error.contains("5 is more than all; write 0.05 or \"5%\""),
+        "{error}"
+    );
+}
+
+#[test]
+fn an_event_after_the_end_and_an_empty_file_are_refused() {
+    let error = error_with("[[event]]\nat = \"5m\"\nlose_zone = { zone = \"a\" }\n");
+    assert!(
+        error.starts_with("event[0].at: 5 min is not before the end of the run, 2 min"),
+        "{error}"
+    );
+    assert_eq!(error_of("\n"), "the file is empty");
+    let error = error_with("[[event]]\nat = 90\nlose_zone = { zone = \"a\" }\n");
+    assert!(
+        error.starts_with("event[0].at: \"90\" has no unit"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -270,7 +316,8 @@ fn expectations_need_known_metrics_and_simulated_policies() {
 #[test]
 fn oversized_scenarios_are_rejected_with_a_suggestion() {
     let mut parts = three_zones();
-    parts.traffic.mean_utilization = Some(1e6);
+    parts.traffic.mean_utilization = None;
+    parts.traffic.requests_per_second = Some(1e9);
     let error = Scenario::try_new(parts).unwrap_err().to_string();
     assert!(error.starts_with("scale.requests_per_sample: ") && error.contains("or more"));
     let mut parts = three_zones();

@@ -216,13 +216,16 @@ fn errors_have_path_and_location() {
     );
     assert_rejected(
         r#"{"blackoutPeriod": "10"}"#,
-        "blackoutPeriod: \"10\" is not a duration",
+        "blackoutPeriod: \"10\" has no unit",
     );
     assert_rejected(
         r#"{"blackoutPeriod": "-1s"}"#,
         "blackoutPeriod: \"-1s\" is not a duration",
     );
-    assert_rejected(r#"{"blackoutPeriod": 10}"#, "blackoutPeriod: invalid type");
+    assert_rejected(
+        r#"{"blackoutPeriod": 10}"#,
+        "blackoutPeriod: 10 has no unit",
+    );
     assert_rejected(
         r#"{"enableOobLoadReport": "true"}"#,
         "enableOobLoadReport: invalid type",
@@ -245,7 +248,7 @@ fn errors_have_path_and_location() {
 fn invalid_json_is_rejected_with_its_location() {
     assert!(error_of("{\"loadBalancingConfig\": [").contains("(at "));
     assert!(error_of("[]").contains("expected a map of fields"));
-    assert!(error_of("").starts_with("has no value"));
+    assert!(error_of("").starts_with("the file is empty"));
     let twice = r#"{"loadBalancingConfig": [], "loadBalancingConfig": []}"#;
     assert!(error_of(twice).starts_with("loadBalancingConfig: duplicate key"));
 }

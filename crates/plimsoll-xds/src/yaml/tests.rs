@@ -150,7 +150,10 @@ fn every_field_of_zone_aware_routing_is_read() {
         zone_aware.upstream_locality_basis(),
         CapacityBasis::HealthyHostsWeight
     );
-    assert_eq!(zone_aware.dead_band().get(), 250);
+    assert_eq!(
+        zone_aware.written_dead_band().map(|band| band.get()),
+        Some(250)
+    );
     assert!(zone_aware.all_priorities());
 }
 
@@ -167,7 +170,10 @@ fn the_observed_load_basis_is_read_with_its_settings() {
         Duration::from_millis(500)
     );
     assert_eq!(zone_aware.min_cluster_size(), 2);
-    assert_eq!(zone_aware.dead_band().get(), 0);
+    assert_eq!(
+        zone_aware.written_dead_band().map(|band| band.get()),
+        Some(0)
+    );
     assert_eq!(
         zone_aware.upstream_locality_basis(),
         CapacityBasis::HealthyHostsWeight

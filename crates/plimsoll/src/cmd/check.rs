@@ -1,10 +1,12 @@
-//! `plimsoll check FILE…`: validates files and prints one line for each. `crate::check` recognizes
+//! `plimsoll check FILE…`: validates files and prints a line for each, or for each of its faults. `crate::check` recognizes
 //! and validates; this module formats the result.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
+use plimsoll_control::config::FileError;
+use plimsoll_xds::yaml::ConfigError;
 use serde_json::{Value, json};
 
 use super::{Exit, ignore_broken_pipe};
@@ -12,10 +14,12 @@ use crate::check::{Kind, Verdict};
 
 /// Validate configuration files and scenarios without running anything
 ///
-/// Prints one line per file: the kind of file, and either a summary or the first error with the
-/// path of the field, the reason, line and column. Files are read by the code that uses them at run
-/// time, so unknown fields are errors. Nothing is contacted and no port is opened. A control
-/// plane's file is checked with the files it includes, a proxy's with the certificates it names.
+/// Prints a line per valid file, with its kind and a summary, and a line per fault: file, line and
+/// column, path of the field and reason. Files are read by the code that uses them at run time, so
+/// unknown fields are errors, and so is everything that `plimsoll control` or `plimsoll proxy` would
+/// refuse at its start. Nothing is contacted and no port is opened. A control plane's file is
+/// checked with the files it includes and the certificates it names, a proxy's with its
+/// certificates.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -34,67 +38,103 @@ const AFTER_HELP: &str = "\
 Examples:
   plimsoll check control.yaml
   plimsoll check --kind cluster orders.yaml
-  plimsoll check --json deploy/*.yaml
+  plimsoll check --json examples/*/*.yaml
 
 The kind is recognized from the extension (.toml is a scenario of sim) or from the top-level keys:
 `xds_servers` means a gRPC bootstrap, `own_locality` or `upstream` a scenario of explain,
 `static_resources` a proxy, `services`, `listen`, `include` and similar keys a control plane,
-`name` a cluster. A bootstrap written for Envoy is checked as the file of a proxy: fields that
-plimsoll proxy does not support are errors, even if Envoy accepts them. `plimsoll schema` prints
-the fields of a file.
+`name` a cluster. The output of `plimsoll bootstrap envoy` is checked as such; other bootstraps of
+Envoys are checked as the file of a proxy: fields that plimsoll proxy does not support are errors,
+even if Envoy accepts them. `plimsoll schema` prints the fields of a file. Of a scenario of sim only
+the first fault is shown.
 
 Exit codes: 0 all files are valid, 1 at least one is not, 2 wrong usage, or a file that cannot be
-read or recognized.";
+read or recognized; the other files are checked all the same.";
 
 struct Checked<'a> {
     file: &'a Path,
-    kind: Kind,
+    /// `None` if the file cannot be read or recognized.
+    kind: Option<Kind>,
     verdict: Verdict,
 }
 
 pub(super) fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<Exit> {
-    let checked: anyhow::Result<Vec<Checked<'_>>> = args
-        .files
-        .iter()
-        .map(|file| check_one(file, args.kind))
-        .collect();
-    let checked = checked?;
+    let files = args.files.iter();
+    let checked: Vec<Checked<'_>> = files.map(|file| check_one(file, args.kind)).collect();
     let written = if args.json {
         write_json(&checked, out)
     } else {
         write_text(&checked, out)
     };
     ignore_broken_pipe(written.and_then(|()| out.flush())).context("cannot write the result")?;
+    let unusable: Vec<String> = checked
+        .iter()
+        .filter(|one| one.kind.is_none())
+        .map(|one| one.file.display().to_string())
+        .collect();
+    if !unusable.is_empty() {
+        bail!("cannot check {}", unusable.join(", "));
+    }
     let valid = checked.iter().all(|one| one.verdict.is_ok());
     Ok(if valid { Exit::Ok } else { Exit::Failure })
 }
 
-fn check_one(file: &Path, kind: Option<Kind>) -> anyhow::Result<Checked<'_>> {
-    let text = plimsoll_serve::read_file(file).with_context(|| file.display().to_string())?;
-    let kind = kind
-        .or_else(|| Kind::recognize(file, &text))
-        .with_context(|| {
-            let file = file.display();
-            format!("{file}: kind of file not recognized; name it with --kind")
-        })?;
-    let verdict = kind.check(file, &text);
-    Ok(Checked {
+fn check_one(file: &Path, kind: Option<Kind>) -> Checked<'_> {
+    let unusable = |error: ConfigError| Checked {
         file,
-        kind,
-        verdict,
-    })
+        kind: None,
+        verdict: Err(vec![error.into()]),
+    };
+    let text = match plimsoll_serve::read_file(file) {
+        Ok(text) => text,
+        Err(error) => return unusable(error.into()),
+    };
+    match kind.map_or_else(|| Kind::recognize(file, &text), Ok) {
+        Ok(kind) => Checked {
+            file,
+            kind: Some(kind),
+            verdict: kind.check(file, &text),
+        },
+        Err(error) => unusable(error),
+    }
 }
 
 fn write_text(checked: &[Checked<'_>], out: &mut impl Write) -> io::Result<()> {
     for one in checked {
-        let (file, kind) = (one.file.display(), one.kind.title());
+        let file = one.file.display();
+        let kind = one.kind.map_or("", Kind::title);
         match &one.verdict {
             Ok(summary) if summary.is_empty() => writeln!(out, "{file}: ok ({kind})")?,
             Ok(summary) => writeln!(out, "{file}: ok ({kind}: {summary})")?,
-            Err(error) => writeln!(out, "{file}: invalid ({kind}): {error}")?,
+            Err(faults) => {
+                for fault in faults {
+                    writeln!(out, "{}", line(one, fault))?;
+                }
+            }
         }
     }
     Ok(())
+}
+
+/// Formats a fault as compilers do, so that editors find the place: `file:line:column: …`.
+fn line(one: &Checked<'_>, fault: &FileError) -> String {
+    let file = file_of(one, fault);
+    let place = match fault.error.location() {
+        Some(place) => format!("{file}:{place}"),
+        None => file,
+    };
+    let reason = fault.error.reason();
+    match fault.error.path() {
+        "" => format!("{place}: {reason}"),
+        path => format!("{place}: {path}: {reason}"),
+    }
+}
+
+fn file_of(one: &Checked<'_>, fault: &FileError) -> String {
+    match fault.file.as_str() {
+        "" => one.file.display().to_string(),
+        file => file.to_owned(),
+    }
 }
 
 fn write_json(checked: &[Checked<'_>], out: &mut impl Write) -> io::Result<()> {
@@ -111,15 +151,18 @@ fn as_json(one: &Checked<'_>) -> Value {
     });
     match &one.verdict {
         Ok(summary) => json["summary"] = json!(summary),
-        Err(fault) => {
-            let (error, location) = (&fault.error, fault.error.location());
-            json["fault"] = json!({
-                "file": Some(&fault.file).filter(|file| !file.is_empty()),
-                "path": error.path(),
-                "reason": error.reason(),
-                "line": location.map(|location| location.line),
-                "column": location.map(|location| location.column),
-            });
+        Err(faults) => {
+            let fault = |fault: &FileError| {
+                let (error, location) = (&fault.error, fault.error.location());
+                json!({
+                    "file": file_of(one, fault),
+                    "path": error.path(),
+                    "reason": error.reason(),
+                    "line": location.map(|location| location.line),
+                    "column": location.map(|location| location.column),
+                })
+            };
+            json["faults"] = faults.iter().map(fault).collect();
         }
     }
     json

@@ -147,8 +147,8 @@ A configuration:
       filter_chains:
       - filters:
         - typed_config:
-            '@type': type.googleapis.com/envoy.extensions.filters.network.\
-http_connection_manager.v3.HttpConnectionManager
+            '@type': \"type.googleapis.com/envoy.extensions.filters.\\
+              network.http_connection_manager.v3.HttpConnectionManager\"
             stat_prefix: http
             route_config:
               virtual_hosts:
@@ -162,7 +162,8 @@ http_connection_manager.v3.HttpConnectionManager
         cluster_name: orders
         endpoints:
         - lb_endpoints:
-          - endpoint: {address: {socket_address: {address: orders, port_value: 80}}}
+          - endpoint:
+              address: {socket_address: {address: orders, port_value: 80}}
 
 Signals: SIGTERM and Ctrl-C drain connections and exit, SIGHUP reloads the file, SIGUSR1 opens
 access logs again.

@@ -100,13 +100,16 @@ pub(super) fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<Exit> {
 }
 
 fn scenario(args: &Args) -> anyhow::Result<Scenario> {
-    let located = |error| anyhow!("{}: {error}", input_name(&args.scenario));
-    let mut scenario = Scenario::parse(&read(&args.scenario)?).map_err(located)?;
+    let name = input_name(&args.scenario);
+    let mut scenario =
+        Scenario::parse(&read(&args.scenario)?).map_err(|error| anyhow!("{name}: {error}"))?;
     if let Some(seed) = args.seed {
         scenario = scenario.with_seed(seed);
     }
     if let Some(duration) = args.duration {
-        scenario = scenario.with_duration(duration).map_err(located)?;
+        scenario = scenario
+            .with_duration(duration)
+            .map_err(|error| anyhow!("{name}: {error}"))?;
     }
     if !args.policy.is_empty() {
         scenario = scenario.with_policies(args.policy.clone());

@@ -1,18 +1,21 @@
 //! `plimsoll top ADDRESS`: the dashboard in a terminal. Polls the JSON document that plimsoll-admin
-//! serves and redraws the screen; `render::top` draws the page.
+//! serves and redraws the screen; `render::top` draws the page, `keys` reads the keyboard.
+
+mod keys;
 
 use std::io::{self, IsTerminal as _, Write};
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use plimsoll_admin::state::DashboardState;
 use plimsoll_sim::scenario::HumanDuration;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use super::{Exit, ignore_broken_pipe};
 use crate::fetch::{self, AdminAddress};
 use crate::render::{self, PageSize, Style};
+use keys::Keys;
 
 /// Path of the dashboard's JSON document on the admin address.
 const PATH: &str = "/dashboard/state";
@@ -24,8 +27,8 @@ const LEAVE: &str = "\u{1b}[?7h\u{1b}[?25h\u{1b}[?1049l";
 /// Watch zones, load and nodes in the terminal
 ///
 /// Shows the dashboard of a control plane, proxy or demo as text: the load of every zone relative
-/// to its fair share, the share of requests that stays local, the reason, and nodes with problems.
-/// Ctrl-C exits.
+/// to its load line, highest first, the share of requests that stays local, the reason, and nodes
+/// with problems. q, Esc and Ctrl-C quit.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -54,11 +57,13 @@ Examples:
   plimsoll top --once                              print one page, for example for a ticket
   plimsoll top --once --json                       print the document (docs/dashboard.md)
 
-A load of 1.00 is fair: the zone serves exactly its share of the capacity. If the output is not a
-terminal, pages are printed one after another. Color is used on terminals only, and not if NO_COLOR
-is set.
+A load of 1.00 is the load line: the zone serves exactly its share of the capacity. If the server
+stops answering, the last page stays, with its age. If the output is not a terminal, pages are
+printed one after another. Color is used on terminals only, and not if NO_COLOR is set. The words of
+the page are in docs/glossary.md.
 
-Exit codes: 0 success or Ctrl-C, 2 wrong usage, or no answer with --once.";
+Exit codes: 0 success, or q, Esc or Ctrl-C; 2 wrong usage, an unknown --cluster, an address that is
+not an admin address, or no answer with --once.";
 
 /// Minimum page width; narrower terminals cut lines off.
 const MIN_COLUMNS: usize = 60;
@@ -108,12 +113,46 @@ impl Screen<'_> {
         };
         let mut state: DashboardState = serde_json::from_slice(&body).with_context(unexpected)?;
         if let Some(cluster) = &self.args.cluster {
+            let known = names(&state);
             state.clusters.retain(|one| &one.cluster == cluster);
+            if state.clusters.is_empty() {
+                bail!(
+                    "{cluster:?} is not a cluster of {}; {known}",
+                    self.args.address
+                );
+            }
         }
         if self.args.json {
             return Ok(format!("{}\n", serde_json::to_string(&state)?));
         }
         Ok(render::top(&state, self.style, self.page_size()))
+    }
+
+    /// Returns what to show after a poll: the page, or the last one below the error.
+    fn shown(&self, polled: anyhow::Result<String>, last: &mut Option<Page>) -> String {
+        match polled {
+            Ok(text) => {
+                let at = Instant::now();
+                *last = Some(Page {
+                    text: text.clone(),
+                    at,
+                });
+                text
+            }
+            Err(error) => {
+                let banner = match last {
+                    Some(page) => {
+                        let age = page.at.elapsed().as_secs();
+                        format!("no answer, this page is {age} s old: {error:#}")
+                    }
+                    None => format!("{error:#}"),
+                };
+                let columns = self.page_size().columns;
+                let banner = render::banner(&banner, self.style, columns);
+                let page = last.as_ref().filter(|_| !self.args.json);
+                format!("{banner}{}", page.map_or("", |page| &page.text))
+            }
+        }
     }
 
     /// Returns the size of the terminal; without a terminal, the number of rows is not limited.
@@ -135,25 +174,32 @@ impl Screen<'_> {
         let mut terminate = signal(SignalKind::terminate()).context("cannot handle signals")?;
         let mut ticks = tokio::time::interval(self.args.interval.0.max(MIN_INTERVAL));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // What will not get better by waiting fails before the screen is cleared.
+        let first = match self.poll().await {
+            Err(error) if is_permanent(&error) => return Err(error),
+            first => first,
+        };
+        let mut keys = self.redraw.then(Keys::start).flatten();
         let mut written = if self.redraw {
             write(out, ENTER)
         } else {
             Ok(())
         };
+        let mut last = None;
+        let mut polled = first;
         while written.is_ok() {
+            // Show an error and keep polling: the server may come back.
+            written = write(out, &self.frame(&self.shown(polled, &mut last)));
             let next = async {
                 ticks.tick().await;
-                // Show the error and keep polling: the server may come back.
-                self.poll()
-                    .await
-                    .unwrap_or_else(|error| format!("{error:#}\n"))
+                self.poll().await
             };
-            let text = tokio::select! {
+            polled = tokio::select! {
                 _ = tokio::signal::ctrl_c() => break,
                 _ = terminate.recv() => break,
-                text = next => text,
+                () = quit(keys.as_mut()) => break,
+                polled = next => polled,
             };
-            written = write(out, &self.frame(&text));
         }
         if self.redraw {
             written = written.and(write(out, LEAVE));
@@ -174,6 +220,40 @@ impl Screen<'_> {
     }
 }
 
+/// The last page that was received.
+struct Page {
+    text: String,
+    at: Instant,
+}
+
+/// Lists the clusters that a document has.
+fn names(state: &DashboardState) -> String {
+    let mut names: Vec<&str> = state
+        .clusters
+        .iter()
+        .map(|cluster| cluster.cluster.as_str())
+        .collect();
+    names.dedup();
+    match names.as_slice() {
+        [] => "none is known yet".to_owned(),
+        names => format!("known are {}", names.join(", ")),
+    }
+}
+
+/// Whether an error is about the arguments rather than about the moment.
+fn is_permanent(error: &anyhow::Error) -> bool {
+    let is_io = |cause: &(dyn std::error::Error + 'static)| cause.is::<io::Error>();
+    !error.chain().any(is_io) && !error.is::<fetch::NoAnswer>()
+}
+
+/// Waits for a key that quits; forever without a terminal.
+async fn quit(keys: Option<&mut Keys>) {
+    match keys {
+        Some(keys) => keys.quit().await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Returns `text` with the control codes that draw it over the previous page on a terminal with
 /// this many rows; 0 means unknown.
 fn redraw(text: &str, rows: usize) -> String {
@@ -190,7 +270,7 @@ fn redraw(text: &str, rows: usize) -> String {
     }
     if shown < total {
         frame.push_str(&format!(
-            "… {} more lines; --cluster NAME shows one cluster",
+            "… {} more lines; --cluster NAME shows one cluster, q quits",
             total - shown
         ));
         frame.push_str("\u{1b}[K");

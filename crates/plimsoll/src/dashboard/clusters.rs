@@ -6,7 +6,7 @@ use std::sync::Arc;
 use plimsoll_admin::state::{ClusterState, Flow, ZoneState};
 use plimsoll_admin::what_if::rounded;
 use plimsoll_control::admin::mode_name;
-use plimsoll_control::config::Service;
+use plimsoll_control::config::{Mode, Service};
 use plimsoll_control::fleet_plan::{FleetPlan, ServicePlan};
 use plimsoll_control::state::State;
 use plimsoll_core::counts::HostSetCounts;
@@ -59,6 +59,23 @@ pub(super) fn clusters(
         cluster
     };
     pairs.take(MAX).map(cluster).collect()
+}
+
+/// Load above which a zone gets a reason. Below, reports of different moments explain it.
+const NOTICED: f64 = 1.06;
+
+/// Returns why a zone is above its line although the plan keeps it there.
+fn not_planned(service: &Service) -> String {
+    match (service.mode, service.ramp) {
+        (Mode::Off, _) => "mode OFF: measured demand has no effect".to_owned(),
+        (Mode::Shadow, _) => "mode SHADOW: proxies route by host counts".to_owned(),
+        (Mode::Enforce, ramp @ 0..100) => {
+            format!("ramp {ramp} %: the rest of the way still goes by host counts")
+        }
+        (Mode::Enforce, _) => {
+            "not by plan: traffic has not settled, or proxies do not follow".to_owned()
+        }
+    }
 }
 
 #[derive(Default)]
@@ -138,6 +155,7 @@ impl ClusterBuilder {
         // Rounded in `finish`, after `add_served` has used it.
         zone.capacity_share = Some(entry.capacity_share);
         zone.utilization = entry.utilization.map(rounded);
+        zone.above_line = entry.above_line.as_ref().map(|above| above.text.clone());
     }
 
     fn proxies(&mut self, explanation: &ZoneExplanation, reason: Option<&String>) {
@@ -238,6 +256,16 @@ impl ClusterBuilder {
     fn finish(mut self, service: &Service) -> ClusterState {
         for zone in self.zones.values_mut() {
             zone.capacity_share = zone.capacity_share.map(rounded);
+            // The reason is that of the plan; what is measured decides whether one is needed.
+            zone.above_line = match zone.load {
+                Some(load) if load <= NOTICED => None,
+                Some(_) => Some(
+                    zone.above_line
+                        .take()
+                        .unwrap_or_else(|| not_planned(service)),
+                ),
+                None => zone.above_line.take(),
+            };
         }
         let index: BTreeMap<&Locality, usize> = self.zones.keys().zip(0..).collect();
         let flow = |((from, to), rate): (&(Locality, Locality), &f64)| {

@@ -74,6 +74,7 @@ impl ClusterInputs<'_> {
                 capacity_share: Some(rounded(entry.capacity_share)),
                 utilization: utilization.map(rounded),
                 load: entry.load_factor.map(rounded),
+                above_line: entry.above_line.as_ref().map(|above| above.text.clone()),
                 delivered_bp: entry.observed_traffic_fraction_bp,
                 ..ZoneState::default()
             };

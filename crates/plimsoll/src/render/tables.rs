@@ -9,7 +9,7 @@ use super::bar;
 use super::names::Names;
 use super::style::{Style, Tone};
 use super::table::{Align, Cell, Table, end_of};
-use super::text::{basis_points, painted, title};
+use super::text::{basis_points, painted, routing, title};
 use super::wrap::wrap;
 
 /// Maximum width of a locality's name in the header of the matrix.
@@ -31,7 +31,7 @@ pub(super) fn localities(explanation: &Explanation, names: &Names, style: Style)
     if reported {
         columns.push((Align::Right, "utilization"));
     } else {
-        let shares = ["local%", "upstream%", "residual%"];
+        let shares = ["demand%", "capacity%", "spare%"];
         columns.extend(shares.map(|name| (Align::Right, name)));
     }
     columns.extend([
@@ -54,12 +54,25 @@ pub(super) fn localities(explanation: &Explanation, names: &Names, style: Style)
     let legend = if reported { REPORTED_LEGEND } else { LEGEND };
     title("Localities at priority 0 (▸ own)", style)
         + &table.render(style)
+        + &above_line(explanation, names, style)
         + &painted(&wrap("  ", legend), Tone::Dim, style)
 }
 
+/// Says why localities are above their load line.
+fn above_line(explanation: &Explanation, names: &Names, style: Style) -> String {
+    let rows = explanation.localities.iter();
+    let line = |row: &LocalityExplanation| {
+        let why = &row.above_line.as_ref()?.text;
+        let text = format!("{} is above its line: {why}", names.row(row));
+        let tone = row.load_factor.map_or(Tone::Plain, load_tone);
+        Some(painted(&wrap("  ! ", &text), tone, style))
+    };
+    rows.filter_map(line).collect()
+}
+
 const LEGEND: &str = "\
-    local: share of demand; upstream: share of capacity; residual: spare capacity for spill; \
-    share: of this proxy's requests; load: traffic ÷ capacity, if the proxies of every zone decide \
+    demand: share of all requests that arrives here; capacity: share of the hosts; spare: capacity \
+    for requests that spill; share: of this proxy's requests; load: traffic ÷ capacity, if the proxies of every zone decide \
     the same way";
 
 const REPORTED_LEGEND: &str = "\
@@ -146,7 +159,7 @@ pub(super) fn zones(explanation: &Explanation, names: &Names, style: Style) -> S
     let mut columns = vec![
         (Align::Left, "proxies in"),
         (Align::Right, "demand"),
-        (Align::Left, "state"),
+        (Align::Left, "routing"),
     ];
     columns.extend(head.iter().map(|name| (Align::Right, name.as_str())));
     let mut table = Table::new(&columns);
@@ -159,14 +172,7 @@ pub(super) fn zones(explanation: &Explanation, names: &Names, style: Style) -> S
 
 fn matrix_row(zone: &ZoneExplanation, own: bool, names: &Names, shown: usize) -> Vec<Cell> {
     let tone = if own { Tone::Strong } else { Tone::Plain };
-    let state = match zone.state {
-        StateName::NoLocalityRouting => "none",
-        StateName::LocalityDirect => "direct",
-        StateName::LocalityResidual => "residual",
-        StateName::LoadAwareLocality => "by load",
-        StateName::LocalityWeighted => "weighted",
-        state => state.as_str(),
-    };
+    let state = routing(zone.state.as_str());
     let mut cells = vec![
         Cell::new(tone, names.short(&zone.locality)),
         Cell::plain(format!("{:.1} %", zone.demand_share * 100.0)),

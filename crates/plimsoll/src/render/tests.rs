@@ -138,16 +138,17 @@ Preconditions
   ✓ the upstream cluster has 5 healthy hosts, min_cluster_size is 6
 
 Localities at priority 0 (▸ own)
-  locality  healthy  local%  upstream%  residual%   share            load  0      1.00     2
-▸ a             5/5   40.00      25.00       0.00  62.5 %  █████···  1.00  ████████│········
-  b             5/5   40.00      25.00       0.00  37.5 %  ███·····  1.00  ████████│········
-  local: share of demand; upstream: share of capacity; residual: spare capacity for spill; share: of
-  this proxy's requests; load: traffic ÷ capacity, if the proxies of every zone decide the same way
+  locality  healthy  demand%  capacity%  spare%   share            load  0      1.00     2
+▸ a             5/5    40.00      25.00    0.00  62.5 %  █████···  1.00  ████████│········
+  b             5/5    40.00      25.00    0.00  37.5 %  ███·····  1.00  ████████│········
+  demand: share of all requests that arrives here; capacity: share of the hosts; spare: capacity for
+  requests that spill; share: of this proxy's requests; load: traffic ÷ capacity, if the proxies of
+  every zone decide the same way
 
 Where the proxies of every zone send their requests
-  proxies in  demand  state          a        b
-▸ a           40.0 %  residual  62.5 %   37.5 %
-  b           40.0 %  direct         –  100.0 %
+  proxies in  demand  routing         a        b
+▸ a           40.0 %  spills     62.5 %   37.5 %
+  b           40.0 %  all local       –  100.0 %
 
 Measured fractions of demand
   in force for every zone; 1.5 s old, stale after 60 s, from the fleet's EDS assignment
@@ -179,7 +180,7 @@ fn without_zone_routing_there_are_no_percentages() {
         "{page}"
     );
     assert!(
-        page.contains("▸ a             5/5       –          –          –  62.5 %"),
+        page.contains("▸ a             5/5        –          –       –  62.5 %"),
         "{page}"
     );
     assert!(
@@ -232,7 +233,7 @@ fn reported_utilization_replaces_shares_of_demand() {
     explanation.reason = "localities are chosen by the utilization that hosts report".into();
     explanation.priorities = vec![priority(0, Some(Reason::LoadAwareLocality))];
     let unreported = plain(&explanation);
-    assert!(unreported.contains("local%") && !unreported.contains("utilization:"));
+    assert!(unreported.contains("demand%") && !unreported.contains("utilization:"));
     explanation.localities[0].utilization = Some(0.704);
     let page = plain(&explanation);
     let expected = "\

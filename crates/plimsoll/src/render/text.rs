@@ -25,3 +25,15 @@ pub(super) fn json_name(value: &impl serde::Serialize) -> String {
 pub(super) fn basis_points(bp: u64) -> String {
     format!("{}.{:02}", bp / 100, bp % 100)
 }
+
+/// Returns the words of the glossary for a routing state, as Envoy spells it.
+pub(super) fn routing(state: &str) -> &str {
+    match state {
+        "LocalityDirect" => "all local",
+        "LocalityResidual" => "spills",
+        "NoLocalityRouting" => "zones ignored",
+        "LoadAwareLocality" => "by utilization",
+        "LocalityWeighted" => "by weights",
+        other => other,
+    }
+}

@@ -8,7 +8,7 @@ use plimsoll_admin::state::{
 use super::bar;
 use super::style::{Style, Tone};
 use super::table::{Align, Cell, Table, visible};
-use super::text::{painted, title};
+use super::text::{painted, routing, title};
 use super::wrap::{WIDTH, wrap_to};
 
 /// Load factors above which a zone is marked as above or far above its load line.
@@ -18,7 +18,7 @@ const MAX_EVENTS: usize = 5;
 /// Maximum number of nodes to list that rejected an update.
 const MAX_NACKED_NODES: usize = 5;
 /// Columns that are dropped on a narrow terminal, in this order.
-const DROPPABLE: [&str; 4] = ["proxies", "served/s", "hosts", BAR];
+const DROPPABLE: [&str; 5] = ["proxies", "served/s", "hosts", BAR, "demand/s"];
 const BAR: &str = "0      1.00     2";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +92,13 @@ impl Renderer {
         let mut zones = zones(cluster);
         zones.drop_columns(self.columns, &DROPPABLE);
         section.push_str(&zones.render_to(self.columns, self.style));
+        for zone in worst_first(cluster) {
+            if let Some(why) = &zone.above_line {
+                let text = format!("{} is above its line: {why}", zone.locality);
+                let tone = zone.load.map_or(Tone::Plain, tone_of_load);
+                section.push_str(&self.line("  ! ", &text, tone));
+            }
+        }
         if let Some(line) = crossing(cluster) {
             section.push_str(&self.line("  ", &line, Tone::Plain));
         }
@@ -182,13 +189,27 @@ fn zones(cluster: &ClusterState) -> Table {
         (Align::Right, "served/s"),
         (Align::Right, "load"),
         (Align::Left, BAR),
-        (Align::Right, "stays"),
-        (Align::Left, "state"),
+        (Align::Right, "kept local"),
+        (Align::Left, "routing"),
     ]);
-    for zone in &cluster.zones {
+    for zone in worst_first(cluster) {
         table.row(false, zone_row(zone));
     }
     table
+}
+
+/// Returns the zones by how far they are above their load line; unknown loads come last.
+fn worst_first(cluster: &ClusterState) -> Vec<&ZoneState> {
+    let mut zones: Vec<&ZoneState> = cluster.zones.iter().collect();
+    let load = |zone: &ZoneState| zone.load.unwrap_or(f64::NEG_INFINITY);
+    zones.sort_by(|one, other| load(other).total_cmp(&load(one)));
+    zones
+}
+
+/// Renders a line above the page, for example that the server does not answer.
+pub(crate) fn banner(text: &str, style: Style, columns: usize) -> String {
+    let renderer = Renderer { style, columns };
+    renderer.line("! ", &visible(text.to_owned()), Tone::Bad)
 }
 
 fn zone_row(zone: &ZoneState) -> Vec<Cell> {
@@ -219,7 +240,7 @@ fn zone_row(zone: &ZoneState) -> Vec<Cell> {
         zone.load
             .map_or_else(Cell::none, |load| Cell::new(tone, bar::load(load))),
         known(zone.kept_local.or(zone.kept_local_planned).map(percent)),
-        known(zone.state.clone()),
+        known(zone.state.as_deref().map(|state| routing(state).to_owned())),
     ]
 }
 
@@ -306,13 +327,17 @@ mod tests {
             state: Some("LocalityResidual".to_owned()),
             ..ZoneState::default()
         };
+        let above = ZoneState {
+            above_line: Some("demand is 2 % above the capacity of the zone".to_owned()),
+            ..zone("a", 1.5)
+        };
         let cluster = ClusterState {
             cluster: "orders".to_owned(),
             fleet: "gateway".to_owned(),
             mode: Some("ENFORCE".to_owned()),
             basis: "measured_demand".to_owned(),
             confirmed_unix_ms: Some(7_000),
-            zones: vec![zone("a", 1.5), zone("b", 1.0)],
+            zones: vec![zone("b", 1.0), above],
             flows: vec![Flow(0, 0, 60.0), Flow(0, 1, 20.0)],
             flows_measured: true,
             ..ClusterState::default()
@@ -351,7 +376,8 @@ mod tests {
             "! one node rejected an update",
             "orders for gateway",
             "by measured demand, confirmed 3 s ago, ENFORCE",
-            "1.50  ████████│████····  60.0 %  LocalityResidual",
+            "1.50  ████████│████····      60.0 %  spills",
+            "a is above its line: demand is 2 % above",
             "between zones: 25.0 % of 80.0 requests/s (reported)",
             "2 known, 1 connected, 1 rejected",
             "gateway-7 ((none)): unknown\u{fffd}field",
@@ -387,12 +413,17 @@ mod tests {
             let wide = page.lines().find(|line| line.chars().count() > columns);
             assert_eq!(wide, None, "{columns} columns:\n{page}");
             assert!(page.contains("1.50"), "load stays:\n{page}");
-            assert!(page.contains("LocalityResidual"), "{page}");
+            assert!(page.contains("spills"), "{page}");
+            let row = |name: &str| page.lines().position(|line| line.contains(name));
+            assert!(
+                row("/a ").is_some() && row("/a ") < row("/b "),
+                "worst first:\n{page}"
+            );
             assert!(page.lines().count() <= 24, "{page}");
         }
         let narrow = page(&state, style, size(80, 24));
         assert!(
-            !narrow.contains("proxies") && narrow.contains("stays"),
+            !narrow.contains("proxies") && narrow.contains("kept local"),
             "{narrow}"
         );
         let lines = narrow.lines().count();

@@ -10,8 +10,8 @@ use plimsoll_core::model::assignment::{
     AssignmentParts, ClusterLoadAssignment, LbEndpoint, LocalityParts,
 };
 use plimsoll_core::model::health::HealthStatus;
-use plimsoll_core::units::FieldError;
-use plimsoll_xds::yaml::proto_json::{Double, Uint};
+use plimsoll_core::units::{BASIS_POINTS, FieldError};
+use plimsoll_xds::yaml::proto_json::{BasisPointShare, Share, Uint};
 
 use super::yaml::{FleetLocalityYaml, FleetYaml, UpstreamLocalityYaml, UpstreamYaml, WeightsYaml};
 
@@ -35,12 +35,34 @@ impl FleetYaml {
             let path = format!("fleet.localities[{index}]");
             endpoints.push(entry.parts(&path, budget)?);
         }
+        self.check_fractions()?;
         let parts = AssignmentParts {
             cluster_name: "fleet".into(),
             endpoints,
             ..Default::default()
         };
         ClusterLoadAssignment::try_new(parts).map_err(|error| in_file(&error, "fleet"))
+    }
+}
+
+impl FleetYaml {
+    /// Rejects shares of demand that are more than the whole.
+    fn check_fractions(&self) -> Result<(), FieldError> {
+        let mut sum: u64 = 0;
+        for (index, entry) in self.localities.iter().enumerate() {
+            let Some(BasisPointShare(share)) = entry.observed_traffic_fraction else {
+                continue;
+            };
+            sum = sum.saturating_add(share);
+            if sum > BASIS_POINTS {
+                let percent = format!("{}.{:02}", sum / 100, sum % 100);
+                let reason =
+                    format!("the shares of demand up to here are {percent} %, more than all of it");
+                let path = format!("fleet.localities[{index}].observed_traffic_fraction");
+                return Err(FieldError::new(path, reason));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -119,11 +141,17 @@ impl UpstreamLocalityYaml {
 
     fn utilization(&self, path: &str) -> Result<Option<f64>, FieldError> {
         match self.utilization {
-            Some(Double(value)) if !(0.0..=1.0).contains(&value) => {
-                let reason = format!("{value} is outside [0, 1]");
+            Some(Share(value)) if !(0.0..=1.0).contains(&value) => {
+                let reason = match value {
+                    2.0..=100.0 => format!(
+                        "{value} is more than all of a host; write {} or \"{value}%\"",
+                        value / 100.0
+                    ),
+                    _ => format!("{value} is outside 0 to 1"),
+                };
                 Err(FieldError::new(format!("{path}.utilization"), reason))
             }
-            other => Ok(other.map(|Double(value)| value)),
+            other => Ok(other.map(|Share(value)| value)),
         }
     }
 }

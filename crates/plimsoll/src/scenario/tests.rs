@@ -169,6 +169,38 @@ fn utilizations(lines: &[&str]) -> Vec<(Option<f64>, f64)> {
 }
 
 #[test]
+fn numbers_are_read_as_people_write_them() {
+    let percent = "upstream: {localities: [{locality: a, hosts: 4, utilization: 60%}, \
+                   {locality: b, hosts: 2}]}";
+    assert_eq!(utilizations(&[percent, &load_aware("")])[0].0, Some(0.6));
+    let hot = |utilization: &str| upstream(&format!("hosts: 2, utilization: {utilization}"));
+    let path = "upstream.localities[1].utilization";
+    assert_rejected(&[&hot("60")], path, "write 0.6 or \"60%\"");
+    assert_rejected(&[&hot("-1")], path, "-1 is outside 0 to 1");
+    assert_rejected(&[&hot("hot")], path, "\"hot\" is not a share such as 0.6");
+    let shares = |a: &str, b: &str| {
+        format!(
+            "fleet: {{localities: [{{locality: a, hosts: 1, observed_traffic_fraction: {a}}}, \
+             {{locality: b, hosts: 1, observed_traffic_fraction: {b}}}]}}"
+        )
+    };
+    let fractions = |a: &str, b: &str| {
+        let explanation = accepted(&[&shares(a, b)]).explain();
+        let rows = explanation.localities.iter();
+        rows.map(|row| row.observed_traffic_fraction_bp)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(fractions("55%", "4500"), [Some(5500), Some(4500)]);
+    assert_rejected(
+        &[&shares("90%", "54%")],
+        "fleet.localities[1].observed_traffic_fraction",
+        "the shares of demand up to here are 144.00 %, more than all of it",
+    );
+    accepted(&["fractions_age: 2m"]);
+    assert_rejected(&["fractions_age: 5"], "fractions_age", "5 has no unit");
+}
+
+#[test]
 fn healthy_hosts_report_before_the_first_update_of_weights() {
     let hot = "upstream: {localities: [{locality: a, hosts: 4, healthy: 2, utilization: 0.75}, \
                {locality: b, hosts: 2, utilization: 0.5}]}";
@@ -259,7 +291,7 @@ fn invalid_hosts_are_rejected_with_their_field() {
         (
             "hosts: 3, helthy: 1",
             "helthy",
-            "unknown field, expected one of locality",
+            "unknown field, did you mean healthy?",
         ),
         ("healthy: 1", "hosts", "must be set"),
     ] {
@@ -288,7 +320,7 @@ fn invalid_hosts_are_rejected_with_their_field() {
         (
             "hosts: 3, utilization: 1.1",
             "utilization",
-            "1.1 is outside [0, 1]",
+            "1.1 is outside 0 to 1",
         ),
         ("hosts: 3, utilization: -0.1", "utilization", "outside"),
         ("hosts: 3, utilization: .nan", "utilization", "NaN"),
@@ -385,8 +417,8 @@ fn invalid_scenarios_are_rejected_with_their_field() {
             "upstream.localities[0].locality.zone",
             "must not be empty",
         ),
-        ("fractions_age: 5", "fractions_age", "a duration such as"),
-        ("fractions_age: -5s", "fractions_age", "a duration such as"),
+        ("fractions_age: 5", "fractions_age", "has no unit"),
+        ("fractions_age: -5s", "fractions_age", "is not a duration"),
         (
             "runtime: {upstream.zone_routing.enabled: x}",
             "runtime.upstream.zone_routing.enabled",

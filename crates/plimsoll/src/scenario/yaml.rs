@@ -8,7 +8,7 @@ use plimsoll_core::model::locality::Locality;
 use plimsoll_core::units::FieldError;
 use plimsoll_xds::pb::LocalityMessage;
 use plimsoll_xds::schema::file::FileMessage;
-use plimsoll_xds::yaml::proto_json::{Double, ProtoDuration, Uint};
+use plimsoll_xds::yaml::proto_json::{BasisPointShare, Double, ProtoDuration, Share, Uint};
 use plimsoll_xds::yaml::{ClusterYaml, RuntimeYaml, StructYaml};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
@@ -62,8 +62,8 @@ pub(super) struct FleetLocalityYaml {
     /// Weights of the proxies: one number for all, or a list. Default 1.
     #[serde(default)]
     pub(super) weights: WeightsYaml,
-    /// Measured share of demand in basis points; unknown if not set.
-    pub(super) observed_traffic_fraction: Option<Uint<u64>>,
+    /// Measured share of demand in basis points, or as a percentage (`55%`); unknown if not set.
+    pub(super) observed_traffic_fraction: Option<BasisPointShare>,
     /// Measured share of demand in basis points, as sent in metadata of the locality.
     pub(super) metadata_traffic_fraction: Option<Double>,
 }
@@ -105,8 +105,9 @@ pub(super) struct UpstreamLocalityYaml {
     pub(super) weights: WeightsYaml,
     /// Weight of the locality, for policies that choose localities by weight.
     pub(super) load_balancing_weight: Option<Uint<u32>>,
-    /// Utilization that every healthy host reports, 0 to 1; without it hosts do not report.
-    pub(super) utilization: Option<Double>,
+    /// Utilization that every healthy host reports, 0 to 1 or as a percentage (`60%`); without it
+    /// hosts do not report.
+    pub(super) utilization: Option<Share>,
     /// Metadata of every host, which selects its subset. Hosts with other metadata need another
     /// entry of the same locality.
     #[serde(default)]

@@ -70,7 +70,7 @@ fn examples(directory: &str) -> Vec<(String, Subject, Value)> {
         let subject = Subject::value_variants()
             .iter()
             .copied()
-            .find(|subject| Some(kind(*subject)) == found);
+            .find(|subject| Some(kind(*subject)) == found.as_ref().ok().copied());
         if let Some(subject) = subject {
             examples.push((path.display().to_string(), subject, value));
         }
@@ -112,7 +112,7 @@ fn configurations_in_manifests_are_valid() {
                 continue;
             };
             for text in data.values().filter_map(Value::as_str) {
-                let subject = match Kind::recognize(Path::new("x.yaml"), text) {
+                let subject = match Kind::recognize(Path::new("x.yaml"), text).ok() {
                     Some(Kind::Control) => Subject::Control,
                     Some(Kind::Proxy) => Subject::Proxy,
                     other => panic!("{}: {other:?}", path.display()),
@@ -211,7 +211,7 @@ fn values_of_wrong_types_are_rejected() {
         ),
         (
             Subject::Control,
-            "load_reporting: {interval: 10m}",
+            "load_reporting: {interval: soon}",
             "/load_reporting/interval",
         ),
         (

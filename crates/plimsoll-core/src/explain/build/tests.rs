@@ -337,6 +337,75 @@ fn forced_direct_and_the_dead_band_are_named() {
     );
 }
 
+/// Returns zone, code and text of every locality above its line.
+fn above_line(explanation: &Explanation) -> Vec<(&str, &str, &str)> {
+    let rows = explanation.localities.iter();
+    rows.filter_map(|row| {
+        let above = row.above_line.as_ref()?;
+        Some((row.zone.as_str(), above.code.as_str(), above.text.as_str()))
+    })
+    .collect()
+}
+
+#[test]
+fn a_zone_above_its_line_has_a_reason() {
+    let near: Zones<'_> = &[
+        ("a", 3, 3, Some(3060)),
+        ("b", 5, 5, Some(4950)),
+        ("c", 2, 2, Some(1990)),
+    ];
+    let seen = |parts, fleet| explained(parts, "b", Some(fleet), UPSTREAM);
+    let balanced = seen(lrs(), FLEET);
+    assert_eq!(above_line(&balanced), [], "nothing is above its line");
+    assert_eq!(
+        above_line(&seen(lrs(), near)),
+        [(
+            "a",
+            "dead_band",
+            "demand is 2 % above the capacity of the zone, within the dead band of 3 % of that \
+             capacity"
+        )]
+    );
+    let forced = ZoneAwareParts {
+        force_local_zone: Some(ForceLocalZone { min_size: Some(2) }),
+        ..lrs()
+    };
+    let text = "force_local_zone keeps all requests of the zone";
+    assert_eq!(
+        above_line(&seen(forced, FLEET)),
+        [("a", "force_local_zone", text)]
+    );
+    let half = ZoneAwareParts {
+        routing_enabled: Some(50.0),
+        ..ZoneAwareParts::default()
+    };
+    let text = "routing_enabled is 50 %: the other requests ignore zones";
+    assert_eq!(
+        above_line(&seen(half, FLEET)),
+        [("a", "routing_enabled", text)]
+    );
+}
+
+#[test]
+fn demand_that_routing_does_not_use_is_a_reason() {
+    let by_hosts = explained(ZoneAwareParts::default(), "a", Some(FLEET), UPSTREAM);
+    assert_eq!(
+        above_line(&by_hosts),
+        [(
+            "a",
+            "assumed_demand",
+            "routing assumes 30 % of the demand here, but 50 % arrives"
+        )]
+    );
+    let too_small = ZoneAwareParts {
+        min_cluster_size: Some(99),
+        ..lrs()
+    };
+    let upstream: Zones<'_> = &[("a", 3, 3, None), ("b", 5, 5, None), ("c", 2, 2, None)];
+    let small = explained(too_small, "a", Some(FLEET), upstream);
+    assert_eq!(above_line(&small), [], "without zones, load is even");
+}
+
 /// Explains a cluster with consistent hashing, seen from a, with the given localities.
 fn hashed(locality_policy: LocalityPolicy, entries: &[LocalityParts]) -> Explanation {
     let maglev = Maglev::try_new(Some(10_007), ConsistentHashing::default()).unwrap();

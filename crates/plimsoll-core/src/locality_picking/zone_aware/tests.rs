@@ -78,11 +78,35 @@ fn the_dead_band_keeps_traffic_direct_and_can_be_disabled() {
         residual(&route(&sharp, "a", &noisy)).local_percent_to_route,
         9836
     );
-    let above = [("a", 3101), ("b", 4899), ("c", 2000)];
+    let above = [("a", 3091), ("b", 4909), ("c", 2000)];
     assert!(matches!(
         route(&config(|_| ()), "a", &above).state,
         ZoneState::LocalityResidual(_)
     ));
+}
+
+#[test]
+fn spilled_requests_are_not_concentrated_by_rounding() {
+    // In basis points, capacities of 66.67 are 66: only b would have any spare capacity, and would
+    // get all that a spills.
+    let names: Vec<String> = (0..150).map(|zone| format!("z{zone:03}")).collect();
+    let demand_of = |zone: usize| match zone {
+        0 => 167,
+        1 => 65,
+        _ => 66,
+    };
+    let zones = |of: &dyn Fn(usize) -> u64| -> Vec<(&str, u64)> {
+        let zone = |(index, name)| (String::as_str(name), of(index));
+        names.iter().enumerate().map(zone).collect()
+    };
+    let (upstream, measured) = (zones(&|_| 2), zones(&demand_of));
+    let fleet = counts(&upstream, "z000");
+    let demand = Demand::from_fractions(&fractions(&measured), &fleet).unwrap();
+    let routing = regenerate(&config(|_| ()), &fleet, &fleet, &demand);
+    let shares = routing.expected_shares().unwrap();
+    let received = shares[1] * 167.0;
+    assert!(received < 2.0, "{received} of 100 basis points to one zone");
+    assert_eq!(routing.percentages[0].upstream, 66);
 }
 
 #[test]
@@ -222,7 +246,7 @@ fn a_locality_without_upstream_slot_spills_everything() {
     let routing = regenerate(&config(|_| ()), &upstream, &fleet, &demand);
     let residual = residual(&routing);
     assert_eq!(residual.local_percent_to_route, 0);
-    assert_eq!(residual.capacity, [4000, 9000]);
+    assert_eq!(residual.capacity, [400_000_000, 900_000_000]);
 }
 
 #[test]

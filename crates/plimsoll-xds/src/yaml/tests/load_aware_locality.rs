@@ -262,7 +262,7 @@ fn invalid_values_are_rejected_at_their_field() {
         (
             "weight_update_period: 1",
             "weight_update_period",
-            "a duration such as",
+            "has no unit",
         ),
         (
             "smoothing_time_constant: 0s",

@@ -5,16 +5,24 @@ use super::{
 };
 
 #[test]
-fn a_typo_is_reported_with_path_location_and_expected_fields() {
+fn a_typo_is_reported_with_path_location_and_suggestion() {
     let text = zone_aware_yaml("min_cluster_sise: 3");
     assert_eq!(
         error_of(&text),
         format!(
             "{TYPED_CONFIG}.locality_lb_config.zone_aware_lb_config.min_cluster_sise: unknown \
-             field, expected one of routing_enabled, min_cluster_size, fail_traffic_on_panic, \
-             force_locality_direct_routing, force_local_zone, locality_basis, lrs_rate_config, \
-             upstream_locality_basis, dead_band_bp, all_priorities, observed_load_period (at 7:53)"
+             field, did you mean min_cluster_size? (at 7:53)"
         )
+    );
+    let far = error_of(&zone_aware_yaml("smallest: 3"));
+    assert!(
+        far.contains(
+            "unknown field, expected one of routing_enabled, min_cluster_size, \
+             fail_traffic_on_panic, force_locality_direct_routing, force_local_zone, \
+             locality_basis, lrs_rate_config, upstream_locality_basis, dead_band_bp, \
+             all_priorities, observed_load_period (at 7:53)"
+        ),
+        "{far}"
     );
 }
 
@@ -66,7 +74,7 @@ fn invalid_zone_aware_values_are_rejected_at_their_field() {
         (
             "force_local_zone: {min_size: 4294967296}",
             "force_local_zone.min_size",
-            "0 to 4294967295",
+            "is above 4294967295",
         ),
         (
             "locality_basis: HEALTHY_HOST_NUM",
@@ -216,11 +224,7 @@ fn invalid_clusters_are_rejected_at_their_field() {
             "expected one of ROUND_ROBIN, LEAST_REQUEST",
         ),
         ("lb_policy: CLUSTER_PROVIDED", "lb_policy", "unknown value"),
-        (
-            "lb_polici: RANDOM",
-            "lb_polici",
-            "expected one of name, type",
-        ),
+        ("lb_polici: RANDOM", "lb_polici", "did you mean lb_policy?"),
         ("load_assignment: {}", "load_assignment", "is not supported"),
         (
             "lb_subset_config: {allow_redundant_keys: true}",

@@ -152,7 +152,7 @@ fn errors_have_path_and_location() {
         "blackout_period: -1s",
         "blackout_period: \"-1s\" is not a duration",
     );
-    assert_rejected("blackout_period: 10", "blackout_period: invalid type");
+    assert_rejected("blackout_period: 10", "blackout_period: 10 has no unit");
     assert_rejected(
         "oob_reporting_config: {port_value: 70000}",
         "oob_reporting_config.port_value: 70000 is above 65535 (at 1:36)",

@@ -321,6 +321,8 @@ impl Peer {
     /// Connects with settings of HTTP/2.
     pub(crate) async fn connect_with(address: SocketAddr, settings: &h2::client::Builder) -> Self {
         let socket = TcpStream::connect(address).await.unwrap();
+        // With Nagle's algorithm, each window of a long message would wait for a delayed ACK.
+        socket.set_nodelay(true).unwrap();
         let (requests, connection) = settings.handshake(socket).await.unwrap();
         let connection = tokio::spawn(async move {
             // Ends with the test.

@@ -56,6 +56,8 @@ pub struct EnvoyOptions {
     /// Port of Envoy's admin interface; `None` disables it.
     pub admin_port: Option<u16>,
     pub local_cluster_name: String,
+    /// Load balancing in Plimsoll's module (docs/envoy-module.md).
+    pub module: bool,
 }
 
 impl Bootstrap {
@@ -105,10 +107,53 @@ impl Bootstrap {
                 "common_lb_config": { "update_merge_window": "0s" },
             }] },
         });
+        if options.module {
+            let local_cluster = &mut bootstrap["static_resources"]["clusters"][1];
+            local_cluster["load_balancing_policy"] = self.module_policy(options);
+        }
         if let Some(port) = options.admin_port {
             bootstrap["admin"] = json!({ "address": socket_address("127.0.0.1", port) });
         }
         bootstrap
+    }
+
+    /// Returns the policy of clusters that the module balances by measured demand. On the local
+    /// cluster it observes the hosts of the fleet.
+    fn module_policy(&self, options: &EnvoyOptions) -> Value {
+        let mut server = self.plain_control_cluster();
+        if let Some(tls) = &self.tls {
+            server["transport_socket"] = tls.module_transport_socket(self.server_name());
+        }
+        let policies = "type.googleapis.com/envoy.extensions.load_balancing_policies";
+        let rules = json!({ "locality_basis": "LRS_REPORTED_RATE", "min_cluster_size": 1 });
+        let endpoints = json!({
+            "@type": format!("{policies}.round_robin.v3.RoundRobin"),
+            "locality_lb_config": { "zone_aware_lb_config": rules },
+        });
+        let policy = |name: &str, config: Value| {
+            let name = format!("envoy.load_balancing_policies.{name}");
+            let extension = json!({ "name": name, "typed_config": config });
+            json!({ "policies": [{ "typed_extension_config": extension }] })
+        };
+        let config = json!({
+            "node": self.node(),
+            "cluster_manager": { "local_cluster_name": options.local_cluster_name },
+            "management_server": server,
+            "cluster": { "load_balancing_policy": policy("round_robin", endpoints) },
+        });
+        let message = "dynamic_modules.v3.DynamicModulesLoadBalancerConfig";
+        policy(
+            "dynamic_modules",
+            json!({
+                "@type": format!("{policies}.{message}"),
+                "dynamic_module_config": { "name": "plimsoll_envoy" },
+                "lb_policy_name": "plimsoll",
+                "lb_policy_config": {
+                    "@type": "type.googleapis.com/google.protobuf.Struct",
+                    "value": config,
+                },
+            }),
+        )
     }
 
     /// Returns the bootstrap of a gRPC library, for `GRPC_XDS_BOOTSTRAP`.
@@ -223,6 +268,21 @@ impl BootstrapTls {
         Some(json!({ "resources": [resource] }))
     }
 
+    /// TLS settings of the module, which verifies the name itself and reads files for every
+    /// connection.
+    fn module_transport_socket(&self, server_name: &str) -> Value {
+        let mut common = json!({ "validation_context": { "trusted_ca": file(&self.ca) } });
+        if let Some((certificate, key)) = &self.certificate {
+            let pair = json!({ "certificate_chain": file(certificate), "private_key": file(key) });
+            common["tls_certificates"] = json!([pair]);
+        }
+        let mut context = json!({ "@type": UPSTREAM_TLS, "common_tls_context": common });
+        if server_name.parse::<std::net::IpAddr>().is_err() {
+            context["sni"] = json!(server_name);
+        }
+        json!({ "name": "envoy.transport_sockets.tls", "typed_config": context })
+    }
+
     fn transport_socket(&self, server_name: &str) -> Value {
         let kind = match server_name.parse::<std::net::IpAddr>() {
             Ok(_) => "IP_ADDRESS",
@@ -333,6 +393,7 @@ mod tests {
             delta: false,
             admin_port: None,
             local_cluster_name: "local_cluster".to_owned(),
+            module: false,
         }
     }
 
@@ -528,5 +589,35 @@ mod tests {
             json["xds_servers"][0]["channel_creds"][0],
             json!({ "type": "insecure" })
         );
+    }
+
+    #[test]
+    fn the_module_gets_node_demand_and_certificates() {
+        let mut bootstrap = bootstrap("control.internal");
+        bootstrap.tls = Some(BootstrapTls {
+            ca: "ca.crt".to_owned(),
+            certificate: Some(("tls.crt".to_owned(), "tls.key".to_owned())),
+            ..BootstrapTls::default()
+        });
+        let json = bootstrap.envoy(&EnvoyOptions {
+            delta: false,
+            admin_port: None,
+            local_cluster_name: "local_cluster".to_owned(),
+            module: true,
+        });
+        let policy = &json["static_resources"]["clusters"][1]["load_balancing_policy"];
+        let module = &policy["policies"][0]["typed_extension_config"]["typed_config"];
+        assert_eq!(module["lb_policy_name"], "plimsoll");
+        let config = &module["lb_policy_config"]["value"];
+        assert_eq!(config["node"], json["node"]);
+        let context = &config["management_server"]["transport_socket"]["typed_config"];
+        assert_eq!(context["sni"], "control.internal");
+        let common = &context["common_tls_context"];
+        assert_eq!(
+            common["validation_context"],
+            json!({ "trusted_ca": { "filename": "ca.crt" } })
+        );
+        let key = &common["tls_certificates"][0]["private_key"];
+        assert_eq!(*key, json!({ "filename": "tls.key" }));
     }
 }

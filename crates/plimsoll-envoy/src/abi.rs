@@ -52,6 +52,8 @@ pub(crate) const RESPONSE_TRAILERS: u32 = 3;
 /// Number of `upstream.address` in `envoy_dynamic_module_type_attribute_id`.
 pub(crate) const UPSTREAM_ADDRESS: u32 = 41;
 
+/// Envoy's configuration object of one cluster.
+pub(crate) type ConfigPtr = *mut c_void;
 /// Envoy's HTTP filter object of one stream.
 pub(crate) type FilterPtr = *mut c_void;
 /// Envoy's load balancer object of one thread.
@@ -64,6 +66,20 @@ unsafe extern "C" {
     pub(crate) fn envoy_dynamic_module_callback_log_enabled(level: u32) -> bool;
     pub(crate) fn envoy_dynamic_module_callback_is_validation_mode() -> bool;
 
+    pub(crate) fn envoy_dynamic_module_callback_lb_config_define_counter(
+        config: ConfigPtr,
+        name: ModuleBuffer,
+        labels: *const ModuleBuffer,
+        labels_length: usize,
+        id: *mut usize,
+    ) -> u32;
+    pub(crate) fn envoy_dynamic_module_callback_lb_config_increment_counter(
+        config: ConfigPtr,
+        id: usize,
+        labels: *const ModuleBuffer,
+        labels_length: usize,
+        value: u64,
+    ) -> u32;
     pub(crate) fn envoy_dynamic_module_callback_lb_get_cluster_name(
         lb: LbPtr,
         result: *mut EnvoyBuffer,

@@ -7,10 +7,11 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use plimsoll_core::balancer::Balancer;
 use plimsoll_core::explain::Explanation;
+use plimsoll_core::locality_picking::demand::FractionMap;
 use plimsoll_core::model::assignment::ClusterLoadAssignment;
 use plimsoll_core::model::cluster::ClusterConfig;
 use plimsoll_core::model::locality::Locality;
@@ -20,6 +21,7 @@ use plimsoll_core::rng::Xoshiro256;
 use plimsoll_core::snapshot::RoutingSnapshot;
 use plimsoll_core::time::Instant;
 
+use crate::management::Stream;
 use crate::orca::{Target, uses_reports};
 
 /// The routing state of one cluster.
@@ -28,6 +30,8 @@ pub struct Cluster {
     config: Arc<ClusterConfig>,
     local_cluster_name: Option<Arc<str>>,
     writer: Mutex<Writer>,
+    /// Keeps the stream to the control plane open.
+    stream: OnceLock<Arc<Stream>>,
 }
 
 struct Writer {
@@ -74,6 +78,7 @@ impl Cluster {
                 publisher,
                 reader,
             }),
+            stream: OnceLock::new(),
         }
     }
 
@@ -117,6 +122,24 @@ impl Cluster {
         let mut writer = self.lock();
         writer.balancer.handle_fleet_assignment(fleet, now);
         writer.publish()
+    }
+
+    /// Applies the measured demand for this cluster.
+    pub fn handle_observed_traffic(
+        &self,
+        fractions: FractionMap,
+        observed_at: Instant,
+        now: Instant,
+    ) -> Option<Instant> {
+        let mut writer = self.lock();
+        let balancer = &mut writer.balancer;
+        balancer.handle_observed_traffic_at(fractions, observed_at, now);
+        writer.publish()
+    }
+
+    /// Keeps a stream to the control plane open as long as the cluster exists.
+    pub fn keep_stream(&self, stream: Arc<Stream>) {
+        let _ = self.stream.set(stream);
     }
 
     /// Runs the timers that are due.

@@ -5,17 +5,22 @@
 //! cluster, so they are repeated here; `cluster` has the load balancing settings of the cluster,
 //! read by the same converter as files of the proxy and as clusters of a management server.
 
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use plimsoll_core::model::cluster::{ClusterConfig, ClusterConfigParts, HealthChecking};
 use plimsoll_core::model::endpoint_policy::ConsistentHashing;
+use plimsoll_core::model::load_report::Node;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::model::zone_aware::{LocalityBasis, ZoneAware};
 use plimsoll_core::units::FieldError;
-use plimsoll_xds::pb::LocalityMessage;
+use plimsoll_xds::pb::{AddressMessage, LocalityMessage};
 use plimsoll_xds::schema::file::FileMessage;
+use plimsoll_xds::upstream::UpstreamCluster;
 use plimsoll_xds::yaml::{ClusterYaml, ConfigError, Document, cluster_config_parts};
 use serde::Deserialize;
+
+use crate::management::ManagementServer;
 
 /// Name of a cluster whose real name is not known yet.
 const UNNAMED: &str = "unnamed";
@@ -27,6 +32,10 @@ pub struct ModuleConfig {
     pub locality: Locality,
     /// Name of the cluster that this Envoy is a host of.
     pub local_cluster_name: Option<Arc<str>>,
+    /// Address of the server for explanations, on loopback.
+    pub admin_address: Option<SocketAddr>,
+    /// Control plane that measures demand.
+    pub management_server: Option<ManagementServer>,
     parts: ClusterConfigParts,
 }
 
@@ -36,11 +45,21 @@ struct ModuleYaml {
     node: NodeYaml,
     cluster_manager: ClusterManagerYaml,
     cluster: ClusterYaml,
+    management_server: Option<ClusterYaml>,
+    admin: Option<AdminYaml>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AdminYaml {
+    address: FileMessage<AddressMessage>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct NodeYaml {
+    id: String,
+    cluster: String,
     locality: FileMessage<LocalityMessage>,
 }
 
@@ -60,12 +79,20 @@ impl ModuleConfig {
 
     fn checked(yaml: ModuleYaml) -> Result<Self, FieldError> {
         let locality = yaml.node.locality.message();
-        let locality = locality.map_err(|error| error.under("node.locality"))?;
+        let locality: Locality = locality
+            .map_err(|error| error.under("node.locality"))?
+            .into();
+        let management_server = yaml
+            .management_server
+            .map(|server| management_server(server, &yaml.node, &locality))
+            .transpose()?;
         let name = yaml.cluster_manager.local_cluster_name;
         let parts = cluster_parts(&yaml.cluster).map_err(|error| error.under("cluster"))?;
         let config = Self {
-            locality: locality.into(),
+            locality,
             local_cluster_name: name.filter(|name| !name.is_empty()).map(Arc::from),
+            admin_address: yaml.admin.map(admin_address).transpose()?,
+            management_server,
             parts,
         };
         let checked = config
@@ -82,6 +109,42 @@ impl ModuleConfig {
             ..self.parts.clone()
         })
     }
+}
+
+fn admin_address(admin: AdminYaml) -> Result<SocketAddr, FieldError> {
+    let written = admin
+        .address
+        .message()
+        .map_err(|error| error.under("admin.address"))?;
+    let address = written.socket_address.and_then(|socket| {
+        let port = u16::try_from(socket.port_value?).ok()?;
+        let ip: IpAddr = socket.address.parse().ok()?;
+        ip.is_loopback().then(|| SocketAddr::new(ip, port))
+    });
+    let reason = "must be an IP address of loopback with a port: explanations have no access rules";
+    address.ok_or_else(|| FieldError::new("admin.address.socket_address", reason))
+}
+
+/// Checks the control plane and the identity that it needs.
+fn management_server(
+    server: ClusterYaml,
+    node: &NodeYaml,
+    locality: &Locality,
+) -> Result<ManagementServer, FieldError> {
+    for (path, name) in [("node.id", &node.id), ("node.cluster", &node.cluster)] {
+        if name.is_empty() {
+            let reason = "must be set with management_server, to the value in the bootstrap";
+            return Err(FieldError::new(path, reason));
+        }
+    }
+    let node = Node {
+        id: node.id.as_str().into(),
+        cluster: node.cluster.as_str().into(),
+        locality: locality.clone(),
+    };
+    UpstreamCluster::try_from(server)
+        .and_then(|server| ManagementServer::try_new(server, node))
+        .map_err(|error| error.under("management_server"))
 }
 
 fn cluster_parts(cluster: &ClusterYaml) -> Result<ClusterConfigParts, FieldError> {

@@ -7,10 +7,11 @@
 
 use std::marker::PhantomData;
 
-use crate::abi::{self, ContextPtr, EnvoyBuffer, FilterPtr, LbPtr, ModuleBuffer};
+use crate::abi::{self, ConfigPtr, ContextPtr, EnvoyBuffer, FilterPtr, LbPtr, ModuleBuffer};
 use crate::host_sets::HostSets;
 use crate::load_balancer::Request;
 use crate::log::Level;
+use crate::metrics::{MetricId, Metrics, PickMetrics};
 use crate::orca::Headers;
 
 /// Envoy's load balancer object, valid during one hook.
@@ -298,6 +299,57 @@ impl Headers for ResponseHeaders<'_> {
         // SAFETY: Envoy keeps the headers during the hook.
         found.then(|| unsafe { borrow(value) })
     }
+}
+
+/// Metrics of one configuration. Used in hooks of its load balancers only, on threads of Envoy, and
+/// by one of them at a time (`PickMetrics`).
+struct ConfigMetrics(ConfigPtr);
+
+// SAFETY: Envoy keeps the configuration until its last load balancer is destroyed, and its threads
+// may all use it.
+unsafe impl Send for ConfigMetrics {}
+// SAFETY: `PickMetrics` lets one thread write at a time.
+unsafe impl Sync for ConfigMetrics {}
+
+impl Metrics for ConfigMetrics {
+    fn add(&self, id: MetricId, cluster: &str, value: u64) {
+        let label = ModuleBuffer::new(cluster);
+        // SAFETY: the configuration lives while its load balancers do; Envoy reads the label during
+        // the call.
+        unsafe {
+            abi::envoy_dynamic_module_callback_lb_config_increment_counter(
+                self.0,
+                id,
+                &raw const label,
+                1,
+                value,
+            )
+        };
+    }
+}
+
+/// Defines the counters of a configuration, which Envoy allows in `on_lb_config_new` only.
+///
+/// # Safety
+///
+/// `config` is the configuration of the running `on_lb_config_new`.
+pub(crate) unsafe fn define_metrics(config: ConfigPtr) -> PickMetrics {
+    PickMetrics::new(Box::new(ConfigMetrics(config)), |name| {
+        let label = ModuleBuffer::new("cluster");
+        let mut id = 0;
+        // SAFETY: the configuration is valid during the hook, Envoy copies name and label, and `id`
+        // is writable.
+        let result = unsafe {
+            abi::envoy_dynamic_module_callback_lb_config_define_counter(
+                config,
+                ModuleBuffer::new(name),
+                &raw const label,
+                1,
+                &raw mut id,
+            )
+        };
+        (result == 0).then_some(id)
+    })
 }
 
 /// Writes a line to Envoy's log.

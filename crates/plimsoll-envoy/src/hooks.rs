@@ -9,7 +9,7 @@
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 
-use crate::abi::{ContextPtr, EnvoyBuffer, LbPtr};
+use crate::abi::{ConfigPtr, ContextPtr, EnvoyBuffer, LbPtr};
 use crate::envoy::{self, Context, Lb};
 use crate::guard::guarded;
 use crate::load_balancer::{LoadBalancer, PolicyConfig};
@@ -35,7 +35,7 @@ extern "C" fn envoy_dynamic_module_on_program_init() -> *const c_char {
 /// Reads the configuration of a cluster. A null pointer rejects it; the reason is in Envoy's log.
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_lb_config_new(
-    _config: *mut c_void,
+    envoy_config: ConfigPtr,
     name: EnvoyBuffer,
     config: EnvoyBuffer,
 ) -> *const c_void {
@@ -46,7 +46,11 @@ extern "C" fn envoy_dynamic_module_on_lb_config_new(
         let text = unsafe { envoy::borrow(config) };
         let validate_only = envoy::is_validation_mode();
         match PolicyConfig::parse(name, text, validate_only) {
-            Ok(config) => Arc::into_raw(Arc::new(config)).cast(),
+            Ok(mut config) => {
+                // SAFETY: `envoy_config` is the configuration of this hook.
+                config.set_metrics(unsafe { envoy::define_metrics(envoy_config) });
+                Arc::into_raw(Arc::new(config)).cast()
+            }
             Err(error) => {
                 log::write(Level::Error, &format!("plimsoll: {error}"));
                 std::ptr::null()

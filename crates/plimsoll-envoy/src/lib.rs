@@ -12,6 +12,8 @@
 //! * [`orca`] applies load reports, which an HTTP filter of this library (`filter_hooks`) reads
 //!   from responses.
 //! * [`config`] reads the configuration, with the converters of files and of xDS.
+//! * [`management`] receives measured demand from `plimsoll control`.
+//! * [`metrics`] writes counters to Envoy, [`explain`] serves explanations on loopback.
 //! * [`cluster`] owns the balancer of one cluster, [`load_balancer`] picks hosts on one thread of
 //!   Envoy, and [`process`] connects the clusters of a process and runs their timers.
 //!
@@ -23,6 +25,7 @@ pub mod cluster;
 pub mod config;
 #[cfg(not(test))]
 mod envoy;
+pub mod explain;
 #[cfg(not(test))]
 mod filter_hooks;
 #[cfg(not(test))]
@@ -33,7 +36,10 @@ pub mod host_sets;
 pub mod host_table;
 pub mod load_balancer;
 pub mod log;
+pub mod management;
+pub mod metrics;
 pub mod orca;
 pub mod process;
+pub mod tls;
 #[cfg(test)]
 mod vectors;

@@ -19,6 +19,7 @@ use crate::config::ModuleConfig;
 use crate::host_sets::{HostSets, assignment};
 use crate::host_table::{HostTable, Slot};
 use crate::log::{self, Level};
+use crate::metrics::{PickMetrics, Written};
 use crate::process::Process;
 
 /// `lb_policy_name` of the policy.
@@ -48,6 +49,7 @@ pub struct PolicyConfig {
     validate_only: bool,
     panics: bool,
     cluster: Mutex<Option<Arc<Cluster>>>,
+    metrics: Option<Arc<PickMetrics>>,
 }
 
 impl PolicyConfig {
@@ -67,7 +69,13 @@ impl PolicyConfig {
             validate_only,
             panics,
             cluster: Mutex::default(),
+            metrics: None,
         })
+    }
+
+    /// Sets the metrics that load balancers write.
+    pub fn set_metrics(&mut self, metrics: PickMetrics) {
+        self.metrics = Some(Arc::new(metrics));
     }
 
     /// Returns the cluster of this configuration; the first load balancer creates it.
@@ -85,6 +93,12 @@ impl PolicyConfig {
         process.add(&cluster);
         if !self.validate_only {
             process.start_timers();
+            if let Some(address) = self.config.admin_address {
+                process.start_explaining(address);
+            }
+            if let Some(server) = &self.config.management_server {
+                process.connect(&cluster, server);
+            }
         }
         *created = Some(Arc::clone(&cluster));
         Ok(cluster)
@@ -114,6 +128,8 @@ pub struct LoadBalancer {
     panics: bool,
     uses_hash: bool,
     uses_active_requests: bool,
+    metrics: Option<Arc<PickMetrics>>,
+    written: Written,
 }
 
 impl LoadBalancer {
@@ -131,6 +147,8 @@ impl LoadBalancer {
             panics: config.panics,
             uses_hash: policy.is_hash(),
             uses_active_requests: matches!(policy, EndpointPolicy::LeastRequest(_)),
+            metrics: config.metrics.clone(),
+            written: Written::default(),
             cluster,
         })
     }
@@ -160,7 +178,20 @@ impl LoadBalancer {
         if std::mem::take(&mut self.stale) {
             self.table.rebuild(hosts);
         }
+        self.write_metrics();
         self.pick(hosts, request).or_else(|| self.table.any())
+    }
+
+    #[inline]
+    fn write_metrics(&mut self) {
+        let tick = self.process.tick();
+        if self.written.is_due(tick)
+            && let Some(metrics) = &self.metrics
+        {
+            let stats = self.picker.stats();
+            self.written
+                .write(metrics, stats, self.cluster.name(), tick);
+        }
     }
 
     fn pick(&mut self, hosts: &impl HostSets, request: &impl Request) -> Option<Slot> {

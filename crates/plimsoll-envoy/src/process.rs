@@ -4,18 +4,26 @@
 //! thread of the module runs timers of balancers, because policies have none in Envoy; it starts
 //! with the first load balancer, never while Envoy only validates its configuration.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
+use plimsoll_core::locality_picking::demand::FractionMap;
 use plimsoll_core::model::assignment::ClusterLoadAssignment;
 use plimsoll_core::time::Instant;
 use plimsoll_xds::clock::Clock;
 
 use crate::cluster::Cluster;
+use crate::explain;
 use crate::log::{self, Level};
+use crate::management::{ManagementServer, Stream};
+use crate::metrics::Tick;
 use crate::orca::{OrcaHosts, uses_reports};
+
+/// How often workers may write their metrics.
+const TICK: Duration = Duration::from_secs(1);
 
 /// Clusters that use the module, and fleets by the name of the local cluster.
 #[derive(Debug)]
@@ -24,12 +32,18 @@ pub struct Process {
     state: Mutex<State>,
     changed: Condvar,
     orca: OrcaHosts,
+    tick: Tick,
 }
 
 #[derive(Debug, Default)]
 struct State {
     clusters: Vec<Weak<Cluster>>,
     fleets: HashMap<Arc<str>, ClusterLoadAssignment>,
+    /// Measured demand by cluster, and when it was observed, for clusters that are added later.
+    traffic: HashMap<Arc<str>, (FractionMap, Instant)>,
+    streams: Vec<(ManagementServer, Weak<Stream>)>,
+    /// Addresses of servers for explanations.
+    explaining: HashSet<SocketAddr>,
     has_timer_thread: bool,
     /// Grows when a timer may be due earlier than the thread knows.
     changes: u64,
@@ -42,6 +56,7 @@ impl Default for Process {
             state: Mutex::default(),
             changed: Condvar::new(),
             orca: OrcaHosts::default(),
+            tick: Tick::default(),
         }
     }
 }
@@ -66,9 +81,13 @@ impl Process {
         state.clusters.push(Arc::downgrade(cluster));
         let name = cluster.local_cluster_name();
         let fleet = name.and_then(|name| state.fleets.get(name).cloned());
+        let traffic = state.traffic.get(cluster.name()).cloned();
         drop(state);
         if let Some(fleet) = fleet {
             cluster.handle_fleet(fleet, self.now());
+        }
+        if let Some((fractions, observed_at)) = traffic {
+            cluster.handle_observed_traffic(fractions, observed_at, self.now());
         }
         self.wake();
     }
@@ -93,6 +112,64 @@ impl Process {
             self.publish_orca_hosts();
         }
         self.wake();
+    }
+
+    /// Applies measured demand to the clusters with this name.
+    pub fn handle_observed_traffic(&self, name: &Arc<str>, fractions: FractionMap, at: Instant) {
+        let mut state = self.lock();
+        let observed = (fractions.clone(), at);
+        state.traffic.insert(Arc::clone(name), observed);
+        drop(state);
+        for cluster in self.clusters() {
+            if cluster.name() == name {
+                cluster.handle_observed_traffic(fractions.clone(), at, self.now());
+            }
+        }
+        self.wake();
+    }
+
+    /// Connects a cluster to its control plane. Clusters with the same one share a stream.
+    pub fn connect(&'static self, cluster: &Cluster, server: &ManagementServer) {
+        let mut state = self.lock();
+        state
+            .streams
+            .retain(|(_, stream)| stream.strong_count() > 0);
+        let mut open = state.streams.iter();
+        let shared = open.find_map(|(known, stream)| (known == server).then(|| stream.upgrade()));
+        if let Some(stream) = shared.flatten() {
+            cluster.keep_stream(stream);
+            return;
+        }
+        let sink = Box::new(|name: &Arc<str>, fractions, at| {
+            self.handle_observed_traffic(name, fractions, at);
+        });
+        match Stream::start(server, sink) {
+            Ok(stream) => {
+                let stream = Arc::new(stream);
+                let entry = (server.clone(), Arc::downgrade(&stream));
+                state.streams.push(entry);
+                cluster.keep_stream(stream);
+            }
+            Err(error) => {
+                let line = format!("plimsoll: no stream to the control plane: {error}");
+                log::write(Level::Error, &line);
+            }
+        }
+    }
+
+    /// Returns the number of the last tick, for metrics.
+    #[inline]
+    pub fn tick(&self) -> u64 {
+        self.tick.now()
+    }
+
+    /// Serves explanations at an address, until the process exits; idempotent.
+    pub fn start_explaining(&'static self, address: SocketAddr) {
+        let is_new = self.lock().explaining.insert(address);
+        if is_new && let Err(error) = explain::start(self, address) {
+            let line = format!("plimsoll: admin.address {address}: {error}");
+            log::write(Level::Error, &line);
+        }
     }
 
     /// Returns the hosts that load reports are applied to.
@@ -138,21 +215,24 @@ impl Process {
     }
 
     fn run_timers(&self) {
+        let mut next_tick = Instant::ORIGIN;
         loop {
             let seen = self.lock().changes;
             let next = self.handle_timeout(self.now());
-            let state = self.lock();
-            let unchanged = |state: &mut State| state.changes == seen;
-            match next {
-                None => drop(self.changed.wait_while(state, unchanged)),
-                Some(due) => {
-                    // A timer in the past would spin if it did not advance.
-                    let wait = due
-                        .saturating_duration_since(self.now())
-                        .max(Duration::from_millis(1));
-                    drop(self.changed.wait_timeout_while(state, wait, unchanged));
-                }
+            if self.now() >= next_tick {
+                self.tick.advance();
+                next_tick = self.now().saturating_add(TICK);
             }
+            let due = next.map_or(next_tick, |due| due.min(next_tick));
+            // A timer in the past would spin if it did not advance.
+            let wait = due
+                .saturating_duration_since(self.now())
+                .max(Duration::from_millis(1));
+            let unchanged = |state: &mut State| state.changes == seen;
+            drop(
+                self.changed
+                    .wait_timeout_while(self.lock(), wait, unchanged),
+            );
         }
     }
 

@@ -10,6 +10,17 @@ use crate::lrs::SUPPORTS_SEND_ALL_CLUSTERS;
 /// Entry of `node.client_features` that plimsoll data planes announce (decision 0028).
 pub const PLIMSOLL_FEATURE: &str = "plimsoll.lrs_reported_rate";
 
+/// Entry of `node.client_features` that the module inside an Envoy announces on its own load
+/// reporting stream, beside the streams of the Envoy itself.
+pub const ENVOY_MODULE_FEATURE: &str = "plimsoll.envoy_module";
+
+/// Features that servers act on.
+const USED_FEATURES: [&str; 3] = [
+    ENVOY_MODULE_FEATURE,
+    PLIMSOLL_FEATURE,
+    SUPPORTS_SEND_ALL_CLUSTERS,
+];
+
 /// Node with its software and features.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeInfo {
@@ -30,6 +41,13 @@ impl NodeInfo {
             .any(|feature| feature == PLIMSOLL_FEATURE)
     }
 
+    /// Returns whether this is the module inside an Envoy, which has streams of its own.
+    pub fn is_envoy_module(&self) -> bool {
+        self.client_features
+            .iter()
+            .any(|feature| feature == ENVOY_MODULE_FEATURE)
+    }
+
     /// Returns whether the load reporting client supports `send_all_clusters`. Announced on load
     /// reporting streams only.
     pub fn supports_send_all_clusters(&self) -> bool {
@@ -42,7 +60,7 @@ impl NodeInfo {
     /// node is known, so the others would only take memory.
     pub fn drop_unused_features(&mut self) {
         self.client_features
-            .retain(|feature| [PLIMSOLL_FEATURE, SUPPORTS_SEND_ALL_CLUSTERS].contains(&&**feature));
+            .retain(|feature| USED_FEATURES.contains(&&**feature));
         self.client_features.sort_unstable();
         self.client_features.dedup();
         self.client_features.shrink_to_fit();

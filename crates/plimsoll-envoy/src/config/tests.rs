@@ -105,3 +105,35 @@ fn errors_name_the_path_of_the_field() {
     assert!(parse(&ring(json!({}))).is_ok());
     assert!(ModuleConfig::parse("{").is_err());
 }
+
+#[test]
+fn the_control_plane_needs_an_identity_and_an_endpoint() {
+    let server = |endpoints: Value| {
+        let assignment = json!({ "cluster_name": "control", "endpoints": endpoints });
+        json!({ "name": "control", "type": "STATIC", "load_assignment": assignment })
+    };
+    let address = json!({ "socket_address": { "address": "127.0.0.1", "port_value": 18000 } });
+    let endpoints = json!([{ "lb_endpoints": [{ "endpoint": { "address": address } }] }]);
+    let node = json!({ "id": "gateway-1", "cluster": "gateway", "locality": { "zone": "a" } });
+    let good = json!({ "node": node, "management_server": server(endpoints.clone()) });
+    let management_server = parse(&good).unwrap().management_server.unwrap();
+    assert_eq!(&*management_server.node.id, "gateway-1");
+    assert_eq!(management_server.node.locality, Locality::zone_only("a"));
+    let nameless = json!({ "management_server": server(endpoints) });
+    assert_eq!(parse(&nameless).unwrap_err().path(), "node.id");
+    let empty = json!({ "node": node, "management_server": server(json!([])) });
+    let error = parse(&empty).unwrap_err();
+    assert!(error.path().starts_with("management_server"), "{error}");
+}
+
+#[test]
+fn explanations_are_served_on_loopback_only() {
+    let admin = |ip: &str| {
+        let address = json!({ "socket_address": { "address": ip, "port_value": 9902 } });
+        parse(&json!({ "admin": { "address": address } }))
+    };
+    let address = admin("127.0.0.1").unwrap().admin_address;
+    assert_eq!(address, Some("127.0.0.1:9902".parse().unwrap()));
+    let error = admin("0.0.0.0").unwrap_err();
+    assert_eq!(error.path(), "admin.address.socket_address");
+}

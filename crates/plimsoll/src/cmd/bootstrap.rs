@@ -34,6 +34,11 @@ enum Kind {
         /// Name of the local cluster (cluster_manager.local_cluster_name)
         #[arg(long, value_name = "NAME", default_value = "local_cluster")]
         local_cluster: String,
+        /// Let Plimsoll's module balance by measured demand: the local cluster gets its policy,
+        /// which observes the fleet; copy the policy to the clusters to balance (Envoy 1.38 or
+        /// newer)
+        #[arg(long)]
+        module: bool,
         /// Name in the control plane's certificate [default: the host of --control]
         #[arg(long, value_name = "NAME", requires = "tls_ca")]
         tls_server_name: Option<String>,
@@ -126,6 +131,7 @@ pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
             delta,
             admin_port,
             local_cluster,
+            module,
             tls_server_name,
             tls_secrets,
         } => {
@@ -138,6 +144,7 @@ pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
                 delta,
                 admin_port,
                 local_cluster_name: local_cluster,
+                module,
             })
         }
         Kind::EnvoySecret { secret, tls } => {

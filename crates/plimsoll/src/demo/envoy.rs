@@ -244,6 +244,7 @@ fn bootstrap(id: &str, zone: usize, xds: SocketAddr) -> Value {
         delta: false,
         admin_port: Some(0),
         local_cluster_name: "local_cluster".to_owned(),
+        module: false,
     });
     let types = "type.googleapis.com/envoy.extensions";
     let previous = "retry.host.previous_hosts.v3.PreviousHostsPredicate";

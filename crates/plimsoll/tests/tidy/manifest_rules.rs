@@ -96,7 +96,7 @@ const ARROWS: &[Arrows] = &[
     Arrows {
         name: "plimsoll-envoy",
         workspace: &["plimsoll-core", "plimsoll-xds"],
-        foreign: Foreign::AllBut(&["tokio"]),
+        foreign: Foreign::AllBut(&[]),
     },
     Arrows {
         name: "plimsoll",
@@ -324,7 +324,7 @@ mod tests {
 
     #[test]
     fn sections_for_a_target_count() {
-        let manifest = "[package]\nname = \"plimsoll-envoy\"\n\
+        let manifest = "[package]\nname = \"plimsoll-sim\"\n\
                         [target.'cfg(unix)'.dependencies]\ntokio = \"1\"\n\
                         [build-dependencies]\ncc = \"1\"\n";
         assert_eq!(faults(manifest).len(), 1);

@@ -4,12 +4,13 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::bootstrap::{
     Endpoint, bootstrap, cluster, load_aware, module, policy, with_orca_filter, write_endpoints,
 };
 use crate::support::envoy::Envoy;
+use crate::support::http::Connection;
 use crate::support::servers::Server;
 use crate::support::traffic::{Statuses, send, shares};
 use crate::support::{scratch, wait_until};
@@ -48,12 +49,13 @@ fn run(release: &str) {
     testbed.assert_removal_and_health();
     testbed.assert_load_reports();
     testbed.assert_retries();
+    testbed.assert_metrics_and_explanations();
     testbed.assert_panic_is_contained();
     let warnings: Vec<_> = testbed
         .envoy
         .log()
         .lines()
-        .filter(|line| line.contains("invalid host index") || line.contains("ABI"))
+        .filter(|line| line.contains("invalid host index") || line.contains("deprecated"))
         .map(str::to_owned)
         .collect();
     assert!(warnings.is_empty(), "{release}: {warnings:#?}");
@@ -227,6 +229,30 @@ impl Testbed {
         let statuses = send(self.envoy.listener, "/retries", 100);
         assert_eq!(statuses, Statuses::from([(200, 100)]));
         assert!(self.retried[0].requests() > 0, "first attempts reach it");
+    }
+
+    fn assert_metrics_and_explanations(&self) {
+        let counter = "dynamicmodulescustom.plimsoll.lb_zone_routing_cross_zone.cluster.orders";
+        wait_until("workers write their counters", || {
+            send(self.envoy.listener, "/orders", 50);
+            self.envoy.stat(counter) > 0
+        });
+        let log = self.envoy.log();
+        let (_, rest) = log
+            .split_once("explanations on http://")
+            .expect("a line in the log");
+        let (address, _) = rest.split_once('/').unwrap();
+        let ask = |host: &str| {
+            let mut connection = Connection::open(address.parse().unwrap()).unwrap();
+            let head = format!("GET /explain?cluster=orders HTTP/1.1\r\nhost: {host}\r\n\r\n");
+            connection.request(&head).unwrap()
+        };
+        assert_eq!(ask("rebound.example").0, 403);
+        let (status, body) = ask("localhost");
+        assert_eq!(status, 200);
+        let explained: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(explained["endpoint_policy"], "round_robin");
+        assert_eq!(explained["cluster"], "orders");
     }
 
     fn assert_panic_is_contained(&self) {

@@ -54,6 +54,7 @@ pub(crate) fn module(cluster: &Value) -> Value {
         "node": { "locality": { "zone": "zone-a" } },
         "cluster_manager": { "local_cluster_name": "fleet" },
         "cluster": cluster,
+        "admin": { "address": socket(SocketAddr::from(([127, 0, 0, 1], 0))) },
     })
 }
 

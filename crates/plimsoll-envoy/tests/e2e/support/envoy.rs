@@ -27,6 +27,8 @@ fn command(release: &str, file: &Path) -> Command {
         "2",
         "-l",
         "warning",
+        "--component-log-level",
+        "dynamic_modules:info",
     ]);
     command.env(
         "ENVOY_DYNAMIC_MODULES_SEARCH_PATH",

@@ -51,6 +51,7 @@ fn convergent_evens_out_zones_without_oscillation() {
     assert_even(&testbed.measure(60));
 }
 
+/// CONVERGENT inside three Envoys, and measured demand in their modules.
 #[test]
 fn the_module_evens_out_zones_inside_envoys() {
     let testbed = ClosedLoop::start(Setup {
@@ -60,6 +61,24 @@ fn the_module_evens_out_zones_inside_envoys() {
     });
     testbed.run_for(30);
     assert_even(&testbed.measure(30));
+    drop(testbed);
+    let testbed = ClosedLoop::start(Setup {
+        name: "LRS_REPORTED_RATE in Envoy's module",
+        policy: Policy::ModuleLrs,
+        ..CONVERGENT
+    });
+    let control = testbed.control.as_ref().unwrap();
+    wait_until("the control plane knows the demand", || {
+        let fractions = control.service_fractions("orders");
+        let share = fractions.get("zone-a").copied().unwrap_or_default();
+        share.abs_diff(6000) <= 60
+    });
+    testbed.run_for(3);
+    let quality = testbed.measure(20);
+    for factor in quality.load_factors {
+        assert!((factor - 1.0).abs() <= 0.06, "{quality:?}");
+    }
+    assert!(quality.cross_zone <= NEEDED + 0.03, "{quality:?}");
 }
 
 #[test]

@@ -11,8 +11,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::client::ClientProcess;
-use super::control::Control;
-use super::envoy::{CURRENT, Envoy};
+use super::control::{Control, bootstrap};
+use super::envoy::{CURRENT, Envoy, ingress};
 use super::http::get;
 use super::load::{Load, Source};
 use super::loop_quality::{Quality, host_factors, settling_time};
@@ -44,6 +44,8 @@ pub(crate) enum Policy {
     Envoy,
     /// `load_aware_locality` of the module inside an Envoy, with this `spill_controller`.
     Module(&'static str),
+    /// Measured demand from `plimsoll control`, in the module inside an Envoy.
+    ModuleLrs,
     /// Measured demand from `plimsoll control`.
     LrsReportedRate,
     /// `CONVERGENT` from `plimsoll control`, with or without demand as feed-forward.
@@ -69,6 +71,7 @@ impl Policy {
             Self::LoadAware(_)
             | Self::Envoy
             | Self::Module(_)
+            | Self::ModuleLrs
             | Self::LrsReportedRate
             | Self::Convergent { .. } => UNIFORM,
         }
@@ -182,12 +185,14 @@ impl ClosedLoop {
             Policy::LoadAware(controller) => self.static_files(Some(controller)),
             Policy::Envoy => self.static_files(None),
             Policy::Module(controller) => self.module_files(controller),
+            Policy::ModuleLrs => self.module_lrs_files(),
             Policy::LrsReportedRate | Policy::Convergent { .. } | Policy::LrsOverOrca(_) => {
                 self.dynamic_files()
             }
         };
         let files = ZONES.into_iter().zip(&files);
-        if matches!(self.setup.policy, Policy::Envoy | Policy::Module(_)) {
+        let envoy = [Policy::Envoy, Policy::ModuleLrs].contains(&self.setup.policy);
+        if envoy || matches!(self.setup.policy, Policy::Module(_)) {
             let start = |(zone, file)| Envoy::start_with(&self.directory, zone, CURRENT, file);
             self.envoys = files.map(start).collect();
             return self.envoys.iter().map(|envoy| envoy.listener).collect();
@@ -242,6 +247,57 @@ impl ClosedLoop {
             }));
             orders["typed_extension_protocol_options"] = orca_filter();
             file(zone, &listeners, &[orders])
+        })
+    }
+
+    /// Starts a control plane and returns configurations of Envoys that report load to it and whose
+    /// module gets the measured demand from it.
+    fn module_lrs_files(&mut self) -> [Value; 3] {
+        let control = Control::start(&self.directory, &self.control_config());
+        let address = control.xds.to_string();
+        let xds = control.xds;
+        self.control = Some(control);
+        ZONES.map(|zone| {
+            let args = [
+                "envoy",
+                "--zone",
+                zone,
+                "--region",
+                "r1",
+                "--control",
+                &address,
+            ];
+            let mut bootstrap = bootstrap(&[&args[..], &["--admin-port", "0"]].concat());
+            let rules = json!({ "locality_basis": "LRS_REPORTED_RATE", "min_cluster_size": 1 });
+            let settings = json!({ "locality_lb_config": { "zone_aware_lb_config": rules } });
+            let policy = typed("round_robin", "RoundRobin", settings);
+            let server = json!({
+                "name": "control",
+                "type": "STATIC",
+                "load_assignment": { "cluster_name": "control", "endpoints": [{
+                    "lb_endpoints": [{ "endpoint": { "address": { "socket_address": {
+                        "address": xds.ip(), "port_value": xds.port(),
+                    } } } }],
+                }] },
+            });
+            let module = module_policy(&json!({
+                "node": bootstrap["node"],
+                "cluster_manager": { "local_cluster_name": "local_cluster" },
+                "cluster": { "load_balancing_policy": { "policies": [policy] } },
+                "management_server": server,
+            }));
+            let clusters = bootstrap["static_resources"]["clusters"]
+                .as_array_mut()
+                .unwrap();
+            let mut orders = cluster("orders", &self.backends.addresses());
+            orders["load_balancing_policy"] = module.clone();
+            let local = clusters
+                .iter_mut()
+                .find(|one| one["name"] == "local_cluster");
+            local.unwrap()["load_balancing_policy"] = module;
+            clusters.push(orders);
+            bootstrap["static_resources"]["listeners"] = json!([ingress()]);
+            bootstrap
         })
     }
 

@@ -4,10 +4,12 @@
 //! Cases whose numbers no host set can have (sizes of flat lists, fractions without a message) are
 //! left to `plimsoll-conformance`.
 
+use plimsoll_core::locality_picking::demand::FractionMap;
 use plimsoll_core::locality_picking::zone_aware::{Reason, ZoneState};
 use plimsoll_core::model::health::HealthStatus;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::time::Instant;
+use plimsoll_core::units::BasisPoints;
 use serde_json::{Map, Value, json};
 
 use crate::cluster::Cluster;
@@ -144,7 +146,9 @@ fn own_zone(inputs: &Value) -> Option<Locality> {
 /// Returns the state of a case as the module computes it; `None` if hosts cannot have its numbers.
 fn run(inputs: &Value) -> Option<Cluster> {
     let unusual = ["literal_fractions", "priority"];
-    if unusual.iter().any(|key| inputs.get(*key).is_some()) {
+    if unusual.iter().any(|key| inputs.get(*key).is_some())
+        || inputs["config"].get("dead_band_bp").is_some()
+    {
         return None;
     }
     let upstream = hosts(&inputs["upstream"], 1)?;
@@ -156,6 +160,18 @@ fn run(inputs: &Value) -> Option<Cluster> {
         let local = hosts(&inputs["local"], 2)?;
         cluster.handle_fleet(assignment(&local, "local").unwrap(), NOW);
     }
+    let measured = inputs["measured_fractions"]
+        .as_array()
+        .into_iter()
+        .flatten();
+    let fractions: FractionMap = measured
+        .map(|one| {
+            let zone = one["locality"]["zone"].as_str().unwrap();
+            let fraction = BasisPoints::new(one["basis_points"].as_u64().unwrap(), "fraction");
+            (Locality::zone_only(zone), fraction.unwrap())
+        })
+        .collect();
+    cluster.handle_observed_traffic(fractions, NOW, NOW);
     Some(cluster)
 }
 

@@ -74,7 +74,10 @@ pub(crate) fn caller(request: &Request) -> String {
         }) => {
             let names = identity.uris.iter().chain(&identity.dns_names);
             let first = names.map(String::as_str).next();
-            first.map_or_else(|| address.to_string(), |name| format!("{name} at {address}"))
+            first.map_or_else(
+                || address.to_string(),
+                |name| format!("{name} at {address}"),
+            )
         }
         Some(Peer { address, .. }) => address.to_string(),
         None => "unknown".to_owned(),

@@ -74,7 +74,10 @@ mod tests {
 
     async fn ask(target: &str) -> String {
         let json = |uri: Uri| async move {
-            let body = format!("{{\"b\":[1],\"query\":{:?}}}", uri.query().unwrap_or("none"));
+            let body = format!(
+                "{{\"b\":[1],\"query\":{:?}}}",
+                uri.query().unwrap_or("none")
+            );
             ([(CONTENT_TYPE, "application/json")], body)
         };
         let router = Router::new()

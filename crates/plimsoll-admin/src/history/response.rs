@@ -2,9 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::series::{
-    COARSE_STEP_MS, FINE_HORIZON_MS, FINE_STEP_MS, HORIZON_MS, Point, Series,
-};
+use super::series::{COARSE_STEP_MS, FINE_HORIZON_MS, FINE_STEP_MS, HORIZON_MS, Point, Series};
 use super::{Cluster, History, Recorded};
 use crate::source::Rejection;
 use crate::state::{EventState, LocalityId};
@@ -182,7 +180,10 @@ fn zone(locality: &LocalityId, points: &[Point]) -> ZoneHistory {
 }
 
 fn column(points: &[Point], value: impl Fn(&Point) -> Option<f64>) -> Vec<Option<f64>> {
-    points.iter().map(|point| value(point).map(rounded)).collect()
+    points
+        .iter()
+        .map(|point| value(point).map(rounded))
+        .collect()
 }
 
 /// Parses a whole number with the unit `s`, `m` or `h`, as milliseconds.
@@ -227,7 +228,16 @@ mod tests {
         assert_eq!(read("15m"), Ok(Some(900_000)));
         assert_eq!(read("1h"), Ok(Some(3_600_000)));
         assert_eq!(duration("range", None), Ok(None));
-        for wrong in ["", "1", "m", "-1s", "0s", "1d", "1.5m", "99999999999999999h"] {
+        for wrong in [
+            "",
+            "1",
+            "m",
+            "-1s",
+            "0s",
+            "1d",
+            "1.5m",
+            "99999999999999999h",
+        ] {
             let error = read(wrong).unwrap_err();
             assert_eq!(error.field.as_deref(), Some("range"));
             assert!(error.error.contains("15m"), "{}", error.error);

@@ -299,7 +299,10 @@ mod tests {
         assert_eq!(at(FINE_HORIZON_MS, FINE_STEP_MS), Some(12.59));
         let hour = (now - HORIZON_MS).next_multiple_of(COARSE_STEP_MS);
         let mean = series.mean(hour, COARSE_STEP_MS, now).load;
-        assert!(mean.is_some_and(|mean| (7.1..7.3).contains(&mean)), "{mean:?}");
+        assert!(
+            mean.is_some_and(|mean| (7.1..7.3).contains(&mean)),
+            "{mean:?}"
+        );
         assert_eq!(at(HORIZON_MS + 2 * COARSE_STEP_MS, COARSE_STEP_MS), None);
     }
 

@@ -177,7 +177,13 @@ fn a_hundred_zones_of_fifty_services_need_less_than_64_mib() {
     history.record(&clusters(50));
     let needed = history.memory_bytes();
     assert!(needed < 64 << 20, "{needed} bytes");
-    assert_eq!(history.response(&query("service-49")).unwrap().omitted_series, 0);
+    assert_eq!(
+        history
+            .response(&query("service-49"))
+            .unwrap()
+            .omitted_series,
+        0
+    );
     // More do not need more memory than that, and the response says that some are missing.
     let history = History::default();
     history.record(&clusters(500));

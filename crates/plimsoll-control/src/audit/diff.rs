@@ -131,7 +131,10 @@ fn steering(old: &Service, new: &Service) -> Vec<Difference> {
         add("mode", values);
     }
     if old.ramp != new.ramp {
-        add("ramp", [old.ramp, new.ramp].map(|ramp| Some(ramp.to_string())));
+        add(
+            "ramp",
+            [old.ramp, new.ramp].map(|ramp| Some(ramp.to_string())),
+        );
     }
     if old.delivery != new.delivery {
         let values = [old.delivery, new.delivery].map(|one| Some(format!("{one:?}")));
@@ -215,7 +218,10 @@ fn settings(before: &ControlConfig, after: &ControlConfig) -> Vec<Change> {
         let address = config.relay.as_ref().map(|relay| relay.address.clone());
         address.unwrap_or_else(|| "none".to_owned())
     };
-    let (old, new) = (before.load_reporting_interval, after.load_reporting_interval);
+    let (old, new) = (
+        before.load_reporting_interval,
+        after.load_reporting_interval,
+    );
     if old != new {
         add("load_reporting.interval", shown(&old, &new));
     }
@@ -226,7 +232,10 @@ fn settings(before: &ControlConfig, after: &ControlConfig) -> Vec<Change> {
         add("relay", Some([relay(before), relay(after)]));
     }
     if before.leave_after != after.leave_after {
-        add("fleets.leave_after", shown(&before.leave_after, &after.leave_after));
+        add(
+            "fleets.leave_after",
+            shown(&before.leave_after, &after.leave_after),
+        );
     }
     let unshown = [
         ("fleets.zones", before.zones != after.zones),

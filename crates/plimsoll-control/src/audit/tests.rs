@@ -46,10 +46,16 @@ fn changes_of_a_service_name_values_and_places() {
         "orders: endpoints in r1/a 1 → 2, control.yaml:7"
     );
     let after = BEFORE.replace("10.0.0.1", "10.0.0.9");
-    assert_eq!(text(BEFORE, &after), "orders: endpoints changed, control.yaml:7");
+    assert_eq!(
+        text(BEFORE, &after),
+        "orders: endpoints changed, control.yaml:7"
+    );
     let after = BEFORE.replace("{name: search}", "{name: search, lb_policy: MAGLEV}");
     let words = text(BEFORE, &after);
-    assert!(words.starts_with("search: policy ") && words.contains("maglev"), "{words}");
+    assert!(
+        words.starts_with("search: policy ") && words.contains("maglev"),
+        "{words}"
+    );
 }
 
 #[test]
@@ -63,7 +69,10 @@ fn added_and_removed_services_and_settings_are_named() {
     );
     assert_eq!(text(BEFORE, BEFORE), "edit of the files: nothing changed");
     // A comment moves lines and changes nothing.
-    assert_eq!(changes(Some(&config(BEFORE)), &config(&format!("# x\n{BEFORE}"))), []);
+    assert_eq!(
+        changes(Some(&config(BEFORE)), &config(&format!("# x\n{BEFORE}"))),
+        []
+    );
     let all = changes(None, &config(BEFORE));
     let entry = Audit::default().add(AuditKind::Started, "start", all, at(0));
     assert_eq!(
@@ -80,7 +89,10 @@ fn refused_edits_are_kept_with_their_reason() {
     assert_eq!(entry.text(), "edit of the files refused: control.yaml: x");
     audit.refuse("SIGHUP", &"é".repeat(10_000), at(2));
     let all = audit.all();
-    assert_eq!(all.iter().map(|entry| entry.number).collect::<Vec<_>>(), [2, 1]);
+    assert_eq!(
+        all.iter().map(|entry| entry.number).collect::<Vec<_>>(),
+        [2, 1]
+    );
     assert_eq!(all[1], entry);
     let reason = all[0].reason.as_ref().unwrap();
     assert!(reason.len() <= MAX_REASON + '…'.len_utf8() && reason.ends_with("é…"));
@@ -102,20 +114,41 @@ fn memory_is_bounded() {
     }
     let all = audit.all();
     assert_eq!((all.len(), all[0].number), (CAPACITY, CAPACITY as u64 + 1));
-    assert_eq!((all[0].changes.len(), all[0].more_changes), (MAX_CHANGES, 7));
+    assert_eq!(
+        (all[0].changes.len(), all[0].more_changes),
+        (MAX_CHANGES, 7)
+    );
     assert!(all[0].text().ends_with("; and 7 more"));
 }
 
 #[test]
 fn a_change_is_delivered_when_every_stream_has_answered() {
     let audit = Audit::default();
-    let number = audit.add(AuditKind::Changed, "x", Vec::new(), at(100)).number;
-    assert_eq!(audit.answer(1, Answer::Accepted(9), at(101)), None, "no one waits");
+    let number = audit
+        .add(AuditKind::Changed, "x", Vec::new(), at(100))
+        .number;
+    assert_eq!(
+        audit.answer(1, Answer::Accepted(9), at(101)),
+        None,
+        "no one waits"
+    );
     audit.await_answers(number, BTreeMap::from([(1, 5), (2, 5), (3, 6), (4, 6)]));
-    assert_eq!(audit.answer(1, Answer::Accepted(4), at(110)), None, "an older view");
+    assert_eq!(
+        audit.answer(1, Answer::Accepted(4), at(110)),
+        None,
+        "an older view"
+    );
     assert_eq!(audit.answer(1, Answer::Accepted(5), at(120)), None);
-    assert_eq!(audit.answer(1, Answer::Accepted(5), at(121)), None, "counted once");
-    assert_eq!(audit.answer(7, Answer::Accepted(5), at(121)), None, "another stream");
+    assert_eq!(
+        audit.answer(1, Answer::Accepted(5), at(121)),
+        None,
+        "counted once"
+    );
+    assert_eq!(
+        audit.answer(7, Answer::Accepted(5), at(121)),
+        None,
+        "another stream"
+    );
     assert_eq!(audit.answer(2, Answer::Refused, at(130)), None);
     assert_eq!(audit.answer(4, Answer::Closed, at(140)), None);
     let delivered = audit.answer(3, Answer::Accepted(8), at(150)).unwrap();
@@ -128,8 +161,17 @@ fn a_change_is_delivered_when_every_stream_has_answered() {
         last_ack: Some(Duration::from_millis(50)),
         superseded: false,
     };
-    assert_eq!(delivered, Delivered { number, delivery: delivery.clone() });
-    assert_eq!(delivered.text(), "change 1 accepted by 2 of 4 proxies, refused by 1");
+    assert_eq!(
+        delivered,
+        Delivered {
+            number,
+            delivery: delivery.clone()
+        }
+    );
+    assert_eq!(
+        delivered.text(),
+        "change 1 accepted by 2 of 4 proxies, refused by 1"
+    );
     assert_eq!(audit.all()[0].delivery, Some(delivery));
     assert!(!audit.is_waiting());
 }
@@ -137,14 +179,21 @@ fn a_change_is_delivered_when_every_stream_has_answered() {
 #[test]
 fn a_later_change_supersedes_one_that_waits() {
     let audit = Audit::default();
-    let add = |now| audit.add(AuditKind::Changed, "x", Vec::new(), at(now)).number;
+    let add = |now| {
+        audit
+            .add(AuditKind::Changed, "x", Vec::new(), at(now))
+            .number
+    };
     let first = add(0);
     audit.await_answers(first, BTreeMap::from([(1, 5)]));
     let second = add(10);
     audit.await_answers(second, BTreeMap::from([(1, 6)]));
     let delivered = audit.answer(1, Answer::Accepted(6), at(20)).unwrap();
     assert_eq!(delivered.number, second);
-    assert_eq!(delivered.text(), "change 2 accepted by 1 proxy within 10 ms");
+    assert_eq!(
+        delivered.text(),
+        "change 2 accepted by 1 proxy within 10 ms"
+    );
     let all = audit.all();
     assert!(all[1].delivery.as_ref().unwrap().superseded);
     assert!(!all[0].delivery.as_ref().unwrap().superseded);

@@ -24,10 +24,24 @@ pub(super) fn audited(entry: &AuditEntry) {
         if entry.kind == AuditKind::Changed {
             log_line!(
                 log_lines::SETTING_CHANGED,
-                number, by, service, field, before, after, source
+                number,
+                by,
+                service,
+                field,
+                before,
+                after,
+                source
             );
         } else {
-            log_line!(log_lines::SETTING_READ, number, by, service, field, after, source);
+            log_line!(
+                log_lines::SETTING_READ,
+                number,
+                by,
+                service,
+                field,
+                after,
+                source
+            );
         }
     }
     if let Some(reason) = &entry.reason {
@@ -39,7 +53,9 @@ pub(super) fn audited(entry: &AuditEntry) {
 pub(super) fn delivered(delivered: &Delivered) {
     let delivery = &delivered.delivery;
     let millis = |time: Option<std::time::Duration>| {
-        time.map_or(0, |time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+        time.map_or(0, |time| {
+            u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+        })
     };
     log_line!(
         log_lines::CHANGE_DELIVERED,

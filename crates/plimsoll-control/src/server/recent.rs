@@ -315,10 +315,7 @@ mod tests {
             recent.event(&fleet_changed("gateway", nodes), Instant::from_secs(1));
         }
         recent.event(&fleet_changed("batch", 1), Instant::from_secs(2));
-        let lines = [
-            "fleet batch has 1 proxy",
-            "fleet gateway has 1000 proxies",
-        ];
+        let lines = ["fleet batch has 1 proxy", "fleet gateway has 1000 proxies"];
         assert_eq!(texts(&recent), lines);
     }
 

@@ -151,10 +151,7 @@ impl ServerStream {
     pub fn accepted_generation(&self) -> Option<u64> {
         let view = self.view.as_ref()?;
         let is_current = |state: &TypeState| state.is_up_to_date(self.variant, view);
-        self.types
-            .iter()
-            .all(is_current)
-            .then(|| view.generation())
+        self.types.iter().all(is_current).then(|| view.generation())
     }
 
     /// Returns the index of the type's state, which is created on the first request.

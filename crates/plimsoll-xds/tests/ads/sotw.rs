@@ -25,7 +25,11 @@ fn an_empty_first_request_gets_all_clusters_and_later_changes() {
 fn a_view_is_accepted_when_everything_subscribed_is() {
     let both: &[(&str, &[_])] = &[(CLUSTER, &[("a", "1")]), (EDS, &[("a", "1"), ("b", "1")])];
     let mut peer = Peer::sotw(&view(both));
-    assert_eq!(peer.stream.accepted_generation(), Some(1), "nothing is subscribed");
+    assert_eq!(
+        peer.stream.accepted_generation(),
+        Some(1),
+        "nothing is subscribed"
+    );
     peer.ask(CLUSTER, "", "", &[]);
     assert_eq!(peer.stream.accepted_generation(), None);
     let clusters = peer.expect(CLUSTER, &[("a", "1")]);
@@ -38,7 +42,11 @@ fn a_view_is_accepted_when_everything_subscribed_is() {
     assert_eq!(peer.stream.accepted_generation(), None, "rejected");
     peer.set(&[(CLUSTER, &[("a", "1")]), (EDS, &[("a", "2"), ("b", "2")])]);
     peer.expect_ack(EDS, &[("a", "2")], &["a"]);
-    assert_eq!(peer.stream.accepted_generation(), Some(1), "b is not subscribed");
+    assert_eq!(
+        peer.stream.accepted_generation(),
+        Some(1),
+        "b is not subscribed"
+    );
 }
 
 #[test]

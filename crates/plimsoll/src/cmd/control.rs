@@ -103,7 +103,11 @@ pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
         reload_on_hangup(context.reload.clone())?;
         ignore_broken_pipe(announce(&context, out))?;
         let admin = AdminOptions {
-            pages: Some(Dashboard::new(ControlSource::new(context)).recording().router()),
+            pages: Some(
+                Dashboard::new(ControlSource::new(context))
+                    .recording()
+                    .router(),
+            ),
             listed: vec![crate::dashboard::history_path()],
             hosts: args.admin_hosts,
             token,

@@ -12,7 +12,10 @@ pub(super) fn page() -> String {
     text.push_str(
         "\n## The control plane\n\nFields of the responses: [admin-api.md](../admin-api.md).\n",
     );
-    table(&listed(plimsoll_control::admin::router().paths()), &mut text);
+    table(
+        &listed(plimsoll_control::admin::router().paths()),
+        &mut text,
+    );
     text.push_str("\n## The proxy\n\nMore: [proxy.md](../proxy.md#admin-pages).\n");
     table(&listed(&plimsoll_proxy::admin_paths()), &mut text);
     text.push_str(

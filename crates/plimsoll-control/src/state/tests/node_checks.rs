@@ -60,7 +60,12 @@ fn two_proxies_with_one_id_are_reported_unless_one_reconnects() {
     }
     let shared = |driver: &Driver| {
         let is_shared = |event: &&ControlEvent| matches!(event, ControlEvent::SharedId { .. });
-        driver.events.iter().filter(is_shared).cloned().collect::<Vec<_>>()
+        driver
+            .events
+            .iter()
+            .filter(is_shared)
+            .cloned()
+            .collect::<Vec<_>>()
     };
     driver.advance(19_000);
     assert_eq!(shared(&driver), [], "it may have reconnected");
@@ -76,15 +81,22 @@ fn two_proxies_with_one_id_are_reported_unless_one_reconnects() {
     assert_eq!(shared(&driver), [event.clone()]);
     let suspects = driver.state.suspects();
     let recent = suspects.recent(Suspicion::SharedId, driver.now);
-    assert_eq!(recent.collect::<Vec<_>>(), [&("gateway".into(), "twice".into())]);
+    assert_eq!(
+        recent.collect::<Vec<_>>(),
+        [&("gateway".into(), "twice".into())]
+    );
     driver.close(&twice);
     driver.advance(600_000);
     let suspects = driver.state.suspects();
     assert_eq!(suspects.recent(Suspicion::SharedId, driver.now).count(), 0);
     // A node that reconnects has two streams for a moment.
     driver.open(&twice);
-    driver.state.handle_close(&twice, StreamKind::Ads, driver.now);
-    driver.state.handle_close(&twice, StreamKind::Lrs, driver.now);
+    driver
+        .state
+        .handle_close(&twice, StreamKind::Ads, driver.now);
+    driver
+        .state
+        .handle_close(&twice, StreamKind::Lrs, driver.now);
     driver.advance(60_000);
     assert_eq!(shared(&driver), [event]);
 }

@@ -71,9 +71,14 @@ fn a_reload_keeps_what_the_control_plane_recorded() {
     assert!(differs < 0.002, "{newest:?} {page_load}");
     assert_eq!(zones[0]["locality"]["zone"], json!("zone-a"));
     let events = answer["events"].as_array().unwrap();
-    let texts: Vec<&str> = events.iter().filter_map(|one| one["text"].as_str()).collect();
+    let texts: Vec<&str> = events
+        .iter()
+        .filter_map(|one| one["text"].as_str())
+        .collect();
     assert!(
-        texts.iter().any(|text| text.starts_with("started with orders: added (ENFORCE")),
+        texts
+            .iter()
+            .any(|text| text.starts_with("started with orders: added (ENFORCE")),
         "{texts:?}"
     );
     page.close();
@@ -103,7 +108,12 @@ fn the_highest_of_many_zones_is_named() {
         "[...document.querySelectorAll('#zones tbody:not(.filler) [data-field=load]')]
           .map((cell) => Number(cell.dataset.value))",
     );
-    let loads: Vec<f64> = loads.as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect();
+    let loads: Vec<f64> = loads
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|v| v.as_f64().unwrap())
+        .collect();
     assert!(loads.len() > 5);
     for pair in loads.windows(2) {
         assert!(pair[0] + 0.05 >= pair[1], "{loads:?} are not sorted");

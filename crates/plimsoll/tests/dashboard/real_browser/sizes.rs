@@ -4,9 +4,7 @@
 use serde_json::json;
 
 use crate::support::control::Control;
-use crate::support::documents::{
-    Documents, fourteen, large, one_of_thirty, thirty, uneven,
-};
+use crate::support::documents::{Documents, fourteen, large, one_of_thirty, thirty, uneven};
 use crate::support::page::{DESKTOP, PHONE, Page};
 
 /// Maximum number of elements of a page with 100 zones: visible rows and fields of the what-if
@@ -174,7 +172,10 @@ fn many_zones_fit_a_phone_with_their_values() {
         let mut page = Page::open("many-phone", &format!("http://{address}/"), PHONE);
         page.next_document();
         let wide = page.eval("document.documentElement.scrollWidth - window.innerWidth");
-        assert!(wide.as_i64().unwrap() <= 0, "wider than the window by {wide}");
+        assert!(
+            wide.as_i64().unwrap() <= 0,
+            "wider than the window by {wide}"
+        );
         for (table, fields) in [
             ("zones", vec!["zone", "demand", "served", "load"]),
             ("routing", vec!["zone", "state", "kept"]),
@@ -204,7 +205,10 @@ fn the_matrix_is_read_by_touch_and_has_one_row_for_one_proxy() {
     let (address, _) = Documents::serve(one_of_thirty);
     let mut page = Page::open("one-row", &format!("http://{address}/"), PHONE);
     page.wait("document.querySelector('#map canvas')?.dataset.columns === '30'");
-    assert_eq!(page.text("document.querySelector('#map canvas').dataset.rows"), "1");
+    assert_eq!(
+        page.text("document.querySelector('#map canvas').dataset.rows"),
+        "1"
+    );
     let high = page.eval("document.querySelector('#map canvas').getBoundingClientRect().height");
     assert!(high.as_f64().unwrap() < 200.0, "{high} px for one row");
     page.eval(
@@ -215,7 +219,10 @@ fn the_matrix_is_read_by_touch_and_has_one_row_for_one_proxy() {
              clientX: box.left + left + 3.5 * wide, clientY: box.top + top + 10 })); })()",
     );
     let tip = page.text("document.querySelector('#map .tip').textContent");
-    assert!(tip.starts_with("zone-03 sends") && tip.contains("to zone-03"), "{tip}");
+    assert!(
+        tip.starts_with("zone-03 sends") && tip.contains("to zone-03"),
+        "{tip}"
+    );
     let legend = page.text("document.querySelector('.matrix-legend').textContent");
     assert!(legend.contains("stays in its zone"), "{legend}");
     page.screenshot("one-proxy-30-phone");

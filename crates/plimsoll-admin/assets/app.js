@@ -7,6 +7,7 @@ import * as overview from './overview.js';
 import * as zones from './zones.js';
 import * as map from './map.js';
 import * as history from './history.js';
+import * as compare from './compare.js';
 import * as cost from './cost.js';
 import * as whatif from './whatif.js';
 import * as nodes from './nodes.js';
@@ -54,6 +55,7 @@ function render() {
     zones.show(state, cluster);
     map.show(state, cluster);
     history.show(key, cluster, state.taken_unix_ms);
+    compare.show(state, cluster);
     cost.show(state, cluster);
     whatif.show(state, key, cluster);
     overview.tiles(state, cluster);

@@ -42,6 +42,9 @@ export function monthly(cluster, setting) {
   return costPerHour(crossing(cluster) * bytesPerRequest(cluster, setting), setting) * HOURS_PER_MONTH;
 }
 
+/** Returns dollars per month for this many requests per second between zones. */
+export const costOf = (requests, cluster, setting) => costPerHour(requests * bytesPerRequest(cluster, setting), setting) * HOURS_PER_MONTH;
+
 const costPerHour = (bytesPerSecond, { usd }) => (bytesPerSecond * 3600 * usd) / 1e9;
 
 /** Returns the requests per second that would leave their zone without zone-aware routing. */

@@ -193,6 +193,7 @@ const BASIS_WORDS = {
   measured_demand: 'measured demand',
   host_counts: 'host counts',
   utilization: 'utilization',
+  warming_up: 'warming up',
 };
 /** @type {(basis: string) => string} */
 export const basisWords = (basis) => BASIS_WORDS[basis] ?? basis;

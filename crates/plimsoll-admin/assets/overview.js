@@ -51,7 +51,7 @@ export function start(draw) {
     },
     { label: 'Fleet', field: 'fleet', wide: true, show: ({ cluster }) => cluster.fleet || UNKNOWN },
     { label: 'Mode', field: 'mode', wide: true, show: ({ cluster }) => cluster.mode ?? UNKNOWN },
-    { label: 'Routes by', field: 'basis', wide: true, show: ({ cluster }) => basisWords(cluster.basis) },
+    { label: 'Routes by', field: 'basis', wide: true, show: ({ cluster }) => basisWords(cluster.warming_up ? 'warming_up' : cluster.basis) },
     { label: 'Demand', field: 'demand', number: true, show: ({ cluster }) => demand(cluster), format: rate },
     { label: 'Kept local', field: 'kept', number: true, wide: true, show: ({ cluster }) => keptLocal(cluster), format: percent },
     {
@@ -166,7 +166,7 @@ export function tiles(state, cluster) {
       level: level(worst?.load),
     },
     {
-      name: 'Routes by', field: 'basis', value: cluster.basis, format: basisWords,
+      name: 'Routes by', field: 'basis', value: cluster.warming_up ? 'warming_up' : cluster.basis, format: basisWords,
       note: [...states].map(stateWords).join(', ') || 'no proxies yet',
     },
     {
@@ -210,7 +210,7 @@ export function staleness(cluster, confirmed) {
   }
   const threshold = cluster.staleness_threshold_ms;
   if (!known(threshold)) {
-    return 'confirmed by load reports';
+    return 'proxies keep it';
   }
   return confirmed > threshold
     ? `stale: older than ${duration(threshold)}`

@@ -147,7 +147,7 @@ async function ask(cluster) {
   }
 }
 
-function showAnswer(box, { before, after }) {
+function showAnswer(box, { before, after, enforce }) {
   const element = h('table', { class: 'stack', id: 'whatif-shares' });
   const old = new Map(before.zones.map((zone) => [localityName(zone.locality), zone]));
   const names = zoneNames(after.zones);
@@ -173,11 +173,36 @@ function showAnswer(box, { before, after }) {
     { label: 'State', wide: true, field: 'state', show: (item) => stateWords(item.is.state) },
   ], (item) => item.name, 'Shares before and after');
   show(after.zones.map((zone, index) => ({ name: names[index], is: zone, was: old.get(localityName(zone.locality)) })));
+  const withEnforce = enforce ? enforceTable(enforce) : [];
   const [was, is] = [before.cross_zone_share, after.cross_zone_share];
   const change = percent(was) === percent(is) ? `stays at ${percent(is)}` : `changes from ${percent(was)} to ${percent(is)}`;
   box.replaceChildren(
     h('p', { class: 'lead', 'data-cross': is }, `Traffic between zones ${change} of all requests.`),
     element,
+    ...withEnforce,
     ...after.notes.map((note) => h('p', { class: 'note' }, note)),
   );
+}
+
+/** Draws the same question with ENFORCE, if that makes a difference to what proxies do. */
+function enforceTable([before, after]) {
+  const element = h('table', { class: 'stack', id: 'whatif-enforce' });
+  const old = new Map(before.zones.map((zone) => [localityName(zone.locality), zone]));
+  const names = zoneNames(after.zones);
+  const pair = (label, field, value) => ({
+    label, number: true, field,
+    draw: (cell, item) => {
+      const [was, is] = [item.was && value(item.was), value(item.is)];
+      setNumber(cell, is ?? null, (now) => (known(was) && percent(was) !== percent(now)
+        ? `${percent(was)} → ${percent(now)}` : percent(now)));
+      setAttr(cell, 'data-level', field === 'load' ? level(is) : null);
+    },
+  });
+  const show = table(element, [
+    { label: 'Zone', field: 'zone', show: (item) => item.name },
+    pair('Load', 'load', (zone) => zone.load),
+    pair('Kept local', 'kept', (zone) => zone.kept_local),
+  ], (item) => item.name, 'The same with ENFORCE');
+  show(after.zones.map((zone, index) => ({ name: names[index], is: zone, was: old.get(localityName(zone.locality)) })));
+  return [h('h4', {}, 'The same with ENFORCE'), element];
 }

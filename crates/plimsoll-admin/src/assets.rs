@@ -33,11 +33,12 @@ macro_rules! asset {
 pub(crate) const INDEX: Asset = asset!("index.html", "text/html; charset=utf-8");
 
 /// All files that the dashboard page loads.
-pub(crate) const FILES: [Asset; 15] = [
+pub(crate) const FILES: [Asset; 16] = [
     asset!("style.css", "text/css; charset=utf-8"),
     asset!("icon.svg", "image/svg+xml"),
     asset!("app.js", JAVASCRIPT),
     asset!("chart.js", JAVASCRIPT),
+    asset!("compare.js", JAVASCRIPT),
     asset!("cost.js", JAVASCRIPT),
     asset!("dom.js", JAVASCRIPT),
     asset!("format.js", JAVASCRIPT),

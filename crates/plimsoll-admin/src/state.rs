@@ -83,6 +83,8 @@ pub struct Cost {
     pub usd_per_gigabyte: f64,
     /// Bytes of a request and its response, used where bytes are not measured.
     pub bytes_per_request: f64,
+    /// Whether a value is the default of the program, not a setting of the host.
+    pub assumed: bool,
 }
 
 impl Default for Cost {
@@ -92,6 +94,7 @@ impl Default for Cost {
         Self {
             usd_per_gigabyte: 0.02,
             bytes_per_request: 10_000.0,
+            assumed: true,
         }
     }
 }
@@ -125,10 +128,43 @@ pub struct ClusterState {
     pub flows: Vec<Flow>,
     /// Whether flows were reported by proxies instead of computed from the plan.
     pub flows_measured: bool,
+    /// Traffic of all zones as proxies route measured demand with the resources that they are sent;
+    /// `None` if the host does not know.
+    pub now: Option<TotalLoad>,
+    /// Like `now`, with `mode: ENFORCE` and `ramp: 100`.
+    pub enforce: Option<TotalLoad>,
     /// Bytes per second between zones, if measured.
     pub cross_zone_bytes_per_second: Option<f64>,
     /// Additional remarks for operators.
     pub notes: Vec<String>,
+}
+
+/// Traffic of all zones, planned from measured demand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct TotalLoad {
+    /// Requests that leave their zone.
+    pub cross_zone_requests_per_second: f64,
+    /// Share of all requests that stays in its zone, 0 to 1.
+    pub kept_local: Option<f64>,
+    /// Load of the zone that is farthest above its load line.
+    pub highest_load: Option<f64>,
+    /// Estimated cost of requests that leave their zone, by the price of the host.
+    pub usd_per_month: f64,
+}
+
+/// Traffic of one zone, planned from measured demand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct PlannedLoad {
+    /// Requests served by the hosts of the zone.
+    pub served_requests_per_second: f64,
+    /// Load relative to the load line.
+    pub load: Option<f64>,
+    /// Share of the zone's demand that stays in the zone, 0 to 1.
+    pub kept_local: Option<f64>,
 }
 
 /// One zone: the proxies and the hosts of the upstream cluster there.
@@ -160,6 +196,11 @@ pub struct ZoneState {
     pub kept_local: Option<f64>,
     /// Planned share of the zone's demand that stays in the zone, 0 to 1.
     pub kept_local_planned: Option<f64>,
+    /// As proxies route measured demand with the resources that they are sent; `None` if the host
+    /// does not know.
+    pub now: Option<PlannedLoad>,
+    /// Like `now`, with `mode: ENFORCE` and `ramp: 100`.
+    pub enforce: Option<PlannedLoad>,
     /// Measured share of the total demand, in basis points.
     pub measured_bp: Option<u64>,
     /// Share of the total demand as delivered to proxies, in basis points.

@@ -50,6 +50,9 @@ pub struct WhatIfAnswer {
     pub before: WhatIfOutcome,
     /// Shares after the hypothetical change.
     pub after: WhatIfOutcome,
+    /// Shares before and after the change, with `mode: ENFORCE` and `ramp: 100`; `None` if the host
+    /// has no modes.
+    pub enforce: Option<[WhatIfOutcome; 2]>,
 }
 
 /// Traffic shares of all zones.
@@ -92,7 +95,15 @@ impl WhatIfAnswer {
         Self {
             before: WhatIfOutcome::of(before),
             after: WhatIfOutcome::of(after),
+            enforce: None,
         }
+    }
+
+    /// Adds the explanations before and after the change with `mode: ENFORCE`.
+    #[must_use]
+    pub fn with_enforce(mut self, before: &Explanation, after: &Explanation) -> Self {
+        self.enforce = Some([before, after].map(WhatIfOutcome::of));
+        self
     }
 }
 

@@ -50,6 +50,7 @@ impl Source for Host {
         let answer = WhatIfAnswer {
             before: outcome.clone(),
             after: outcome,
+            enforce: None,
         };
         Box::pin(std::future::ready(Ok(answer)))
     }

@@ -10,6 +10,7 @@ mod responses;
 mod routes;
 
 pub use metrics::METRICS;
+pub(crate) use metrics::families;
 pub use report::{delivery, mode_name};
 #[cfg(feature = "schema")]
 pub use responses::schemas;

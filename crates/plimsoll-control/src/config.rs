@@ -3,10 +3,12 @@
 //! `yaml` has the format of the files; `endpoints`, `service` and `routes` have parts of it. Errors
 //! name the file, the field and its line and column. `source` loads and watches the files.
 
+mod cost;
 mod endpoints;
 mod faults;
 mod limits;
 mod origins;
+mod otlp;
 mod removal;
 mod routes;
 #[cfg(feature = "schema")]
@@ -31,8 +33,10 @@ use crate::delivery::shortest_staleness_threshold;
 use crate::identity::Rules;
 use faults::ParsedFile;
 
+pub use cost::Cost;
 pub use limits::Limits;
 pub use origins::Origins;
+pub use otlp::Otlp;
 pub use plimsoll_serve::ConfigFile;
 pub(crate) use removal::check_removal;
 pub use routes::Listener;
@@ -104,6 +108,10 @@ pub struct ControlConfig {
     pub limits: Limits,
     /// Largest part of the services, listeners or endpoints that an edit may remove.
     pub max_removed_percent: u32,
+    /// Price of traffic between zones, for estimates.
+    pub cost: Cost,
+    /// Where metrics are exported to; `None` for nowhere.
+    pub otlp: Option<Otlp>,
     pub services: BTreeMap<Arc<str>, Arc<Service>>,
     pub listeners: BTreeMap<Arc<str>, Arc<Listener>>,
     pub origins: Origins,
@@ -231,6 +239,8 @@ impl ControlConfig {
             zones: yaml.fleets.zones()?,
             limits,
             max_removed_percent: yaml.reload.max_removed_percent()?,
+            cost: yaml.cost()?,
+            otlp: yaml.otlp()?,
             services: BTreeMap::new(),
             listeners: BTreeMap::new(),
             origins: Origins::default(),

@@ -11,6 +11,28 @@ use plimsoll_core::planner::{IgnoreReason, LeaveReason, PlannerEvent};
 use crate::fleet::OpenRefusal;
 use crate::state::ControlEvent;
 
+/// Reasons why a report about a cluster is ignored.
+pub(crate) const IGNORED: [&str; 7] = [
+    "unknown_cluster",
+    "implausible_interval",
+    "implausible_rate",
+    "node_without_id",
+    "node_without_locality",
+    "unknown_zone",
+    "too_many_clusters",
+];
+/// Reasons why the demand of a node is no longer counted.
+pub(crate) const LEFT: [&str; 2] = ["silent", "disconnected"];
+/// Causes of plans, as labels.
+pub(crate) const CAUSES: [&str; 6] = [
+    "heartbeat",
+    "fractions_moved",
+    "zones_changed",
+    "first_data",
+    "warmed_up",
+    "no_data",
+];
+
 /// Counts by metric and label value; the label value is empty for metrics without label.
 type Counts = BTreeMap<(&'static str, &'static str), u64>;
 
@@ -79,6 +101,12 @@ impl Counters {
     /// Counts an edit that would remove too much.
     pub(crate) fn removal_refused(&self) {
         self.add("config_removals_refused_total", "", 1);
+    }
+
+    /// Counts an export of metrics.
+    pub(crate) fn otlp_export(&self, is_accepted: bool) {
+        let result = if is_accepted { "ok" } else { "failed" };
+        self.add("otlp_exports_total", result, 1);
     }
 
     /// Counts `count` clusters in load reports that were not used.
@@ -183,6 +211,35 @@ mod tests {
             (("nodes_capped_total", ""), 1),
         ];
         assert_eq!(counters.values(), BTreeMap::from(expected));
+    }
+
+    #[test]
+    fn every_reason_has_a_series_before_it_occurs() {
+        let reasons = [
+            IgnoreReason::ImplausibleInterval,
+            IgnoreReason::ImplausibleRate,
+            IgnoreReason::NodeWithoutId,
+            IgnoreReason::NodeWithoutLocality,
+            IgnoreReason::UnknownZone,
+            IgnoreReason::TooManyClusters,
+        ];
+        for reason in reasons {
+            assert!(IGNORED.contains(&ignored(reason)), "{reason:?}");
+        }
+        for reason in [LeaveReason::Disconnected, LeaveReason::Silent] {
+            assert!(LEFT.contains(&left(reason)), "{reason:?}");
+        }
+        let causes = [
+            UpdateCause::FirstData,
+            UpdateCause::FractionsMoved,
+            UpdateCause::Heartbeat,
+            UpdateCause::NoData,
+            UpdateCause::WarmedUp,
+            UpdateCause::ZonesChanged,
+        ];
+        for one in causes {
+            assert!(CAUSES.contains(&cause(one)), "{one:?}");
+        }
     }
 
     #[test]

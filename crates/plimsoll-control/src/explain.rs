@@ -21,6 +21,7 @@ use plimsoll_core::model::zone_aware::{CapacityBasis, FractionSource, LocalityBa
 use plimsoll_core::planner::fractions::ZoneFraction;
 use plimsoll_core::time::Instant;
 use plimsoll_core::units::{BasisPoints, FieldError};
+use plimsoll_xds::error::DecodeError;
 
 pub use beside::ExplainError;
 use changes::changes;
@@ -30,6 +31,8 @@ pub use proxy_input::ProxyInput;
 use crate::config::{Delivery, Service};
 use crate::delivery::{NodeClass, Steering};
 use crate::fleet_plan::{FleetPlan, rules};
+use crate::load_line::enforced::Enforced;
+use crate::load_line::measured_demand;
 use crate::state::{State, ViewKey};
 use crate::view::SentResources;
 
@@ -49,6 +52,17 @@ pub struct Question {
     /// Whether to explain all zones instead of a single proxy. If every zone has its own locality
     /// weights, they are then replaced by the demand that they represent.
     pub every_zone: bool,
+    pub routing: Routing,
+}
+
+/// What an explanation is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Routing {
+    /// The resources that proxies are sent.
+    #[default]
+    Now,
+    /// The resources that they would be sent with `mode: ENFORCE` and `ramp: 100`.
+    Enforce,
 }
 
 /// Explains the routing of a proxy; ages are relative to `now`.
@@ -67,9 +81,23 @@ pub struct Prepared {
     question: Question,
     input: ProxyInput<'static>,
     changes: Vec<ChangeExplanation>,
+    /// Measured demand for the service, from which loads are computed; `None` if it is not known,
+    /// or if the explanation must be that of the proxy itself.
+    demand: Option<Vec<(Locality, f64)>>,
+    uses_measured_demand: bool,
     /// Time since the demand was confirmed.
     age: Duration,
     has_unknown_utilization: bool,
+    /// Stock Envoys and gRPC clients keep demand, except Envoys that are told to discard it.
+    expires: Expires,
+}
+
+/// When a node stops using demand that is not confirmed.
+#[derive(Clone, Copy, Debug)]
+enum Expires {
+    /// As its policy says.
+    ByPolicy,
+    After(Option<Duration>),
 }
 
 impl Prepared {
@@ -77,12 +105,43 @@ impl Prepared {
     /// and the fleet, whatever the question.
     pub fn new(state: &State, question: &Question, now: Instant) -> Result<Self, FieldError> {
         question.check(state.config().limits.what_if_zones)?;
-        let service = state
-            .config()
-            .services
-            .get(question.cluster.as_str())
-            .ok_or_else(|| unknown("cluster", &question.cluster, state.config().services.keys()))?;
+        let service = state.service(&question.cluster).ok_or_else(|| {
+            let known = state.shown_services().map(|service| service.name());
+            unknown("cluster", &question.cluster, known)
+        })?;
         let (fleet, plan) = fleet_plan(state, question)?;
+        let age = state
+            .delivered_age(fleet, Some(service.name()), now)
+            .or_else(|| state.delivered_age(fleet, None, now));
+        let demand = measured_demand(state, fleet, service.name(), now);
+        let mut prepared = match question.routing {
+            Routing::Now => {
+                let sent = |service: &_, key: &_, plan: &_| state.sent(service, key, plan);
+                Self::of(state, question, fleet, service, plan, sent)?
+            }
+            Routing::Enforce => {
+                let Enforced {
+                    service,
+                    plan,
+                    catalog,
+                } = Enforced::new(state, fleet, service, plan);
+                let sent = |service: &_, key: &_, plan: &_| catalog.sent(service, key, plan);
+                Self::of(state, question, fleet, &service, &plan, sent)?
+            }
+        };
+        prepared.age = age.unwrap_or_default();
+        prepared.demand = demand.filter(|_| prepared.uses_measured_demand);
+        Ok(prepared)
+    }
+
+    fn of(
+        state: &State,
+        question: &Question,
+        fleet: &Arc<str>,
+        service: &Service,
+        plan: &FleetPlan,
+        sent: impl FnOnce(&Service, &ViewKey, &FleetPlan) -> Result<SentResources, DecodeError>,
+    ) -> Result<Self, FieldError> {
         let locality = match &question.locality {
             Some(locality) => zone_of_fleet(plan, locality)?,
             None => first_zone(plan),
@@ -93,11 +152,13 @@ impl Prepared {
             locality,
             returning: false,
         };
-        let sent = state
-            .sent(service, &key, plan)
+        let sent = sent(service, &key, plan)
             .map_err(|error| FieldError::new(error.path(), error.reason()))?;
         let changes = changes(service, &sent, key.class);
         let has_demand = !plan.zones.is_empty() || !question.demand.is_empty();
+        let key_class = key.class;
+        // A Plimsoll data plane gets fractions even in shadow mode, and explains itself by them.
+        let explains_itself = key.class == NodeClass::Plimsoll && !question.every_zone;
         let input = match stand_in(question, key.class, sent.steering) {
             // Without demand, fleet weights represent the number of proxies in each zone.
             StandIn::FleetWeights if !has_demand => as_sent(sent, key.locality),
@@ -105,15 +166,19 @@ impl Prepared {
             StandIn::FleetWeights => by_fleet_weights(sent, key.locality, plan),
             StandIn::LocalityWeights => by_locality_weights(service, key.locality, plan),
         };
-        let age = state
-            .delivered_age(fleet, Some(service.name()), now)
-            .or_else(|| state.delivered_age(fleet, None, now));
         Ok(Self {
             question: question.clone(),
             input: input.into_owned(),
             changes,
-            age: age.unwrap_or_default(),
+            demand: None,
+            uses_measured_demand: question.demand.is_empty() && !explains_itself,
+            age: Duration::ZERO,
             has_unknown_utilization: service.config.load_aware_locality().is_some(),
+            expires: match key_class {
+                NodeClass::Plimsoll => Expires::ByPolicy,
+                NodeClass::Envoy => Expires::After(state.config().endpoint_stale_after),
+                NodeClass::Grpc => Expires::After(None),
+            },
         })
     }
 
@@ -121,7 +186,15 @@ impl Prepared {
     pub fn explain(self) -> Result<Explanation, FieldError> {
         let Question { hosts, demand, .. } = &self.question;
         let snapshot = self.input.snapshot(hosts, demand)?;
-        let mut explanation = snapshot.explain_at(Instant::ORIGIN.saturating_add(self.age));
+        let now = Instant::ORIGIN.saturating_add(self.age);
+        let mut explanation = match &self.demand {
+            Some(demand) => snapshot.explain_with_demand(demand, now),
+            None => snapshot.explain_at(now),
+        };
+        if let Expires::After(stale_after) = self.expires {
+            let millis = |after: Duration| u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+            explanation.fractions.staleness_threshold_ms = stale_after.map(millis);
+        }
         explanation.changes = self.changes;
         if self.has_unknown_utilization {
             explanation.notes.push(UTILIZATION_UNKNOWN.to_owned());

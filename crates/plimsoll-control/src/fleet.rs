@@ -26,6 +26,8 @@ use plimsoll_core::time::Instant;
 use plimsoll_xds::node::NodeInfo;
 use xxhash_rust::xxh64::xxh64;
 
+use crate::delivery::NodeClass;
+
 pub use refusal::OpenRefusal;
 
 /// Limit of endpoints in the assignment of a fleet. Proxies only read zones and weights, so a
@@ -80,6 +82,8 @@ struct Fleet {
     addresses: BTreeSet<SocketAddr>,
     /// The assignment with a sample of the members, until the next change.
     representatives: OnceLock<ClusterLoadAssignment>,
+    /// Classes of the members, until the next change.
+    classes: OnceLock<BTreeSet<NodeClass>>,
 }
 
 /// Effect of a stream that was opened.
@@ -224,6 +228,7 @@ impl Fleets {
             changed |= moved;
             if changed || replace {
                 member.info = info.clone();
+                fleet.classes = OnceLock::new();
             }
             if let Some(since) = member.disconnected_since.take() {
                 self.disconnected
@@ -410,6 +415,17 @@ impl Fleets {
         HostSetCounts::all_healthy(zones.map(|(locality, nodes)| (locality.clone(), nodes as u64)))
     }
 
+    /// Returns the classes of a fleet's nodes, sorted.
+    pub fn classes(&self, fleet: &str) -> impl Iterator<Item = NodeClass> {
+        let fleet = self.fleets.get(fleet).into_iter();
+        let classes = fleet.flat_map(|fleet| {
+            let of = |member: &Member| NodeClass::of(&member.info);
+            let classes = &fleet.classes;
+            classes.get_or_init(|| fleet.members.values().map(of).collect())
+        });
+        classes.copied()
+    }
+
     /// Returns the assignment with a sample of about [`MAX_ENDPOINTS`] nodes of a fleet from all
     /// zones that count, as endpoints; empty for unknown fleets.
     pub fn representatives(&self, fleet: &str) -> ClusterLoadAssignment {
@@ -504,6 +520,7 @@ impl Fleet {
 
     fn forget_representatives(&mut self) {
         self.representatives = OnceLock::new();
+        self.classes = OnceLock::new();
     }
 
     /// Returns an address in 240.0.0.0/4, which is not routable. It is a hash of the node id, so

@@ -58,30 +58,66 @@ impl FleetPlan {
         config: &ControlConfig,
         plans: &Plans,
     ) -> Self {
-        let assignment = fleets.representatives(fleet);
-        let counts = fleets.counts(fleet);
         let ramp = delivery::fleet_ramp(config.services.values().map(AsRef::as_ref));
-        let fleet_plan = plan(plans, fleet, None);
-        let measured = fleet_plan.map_or(&[][..], |plan| &plan.zones);
-        let zones = ramp_fractions(measured, &counts, ramp);
+        let mut built = Self::of_fleet(
+            fleet,
+            fleets.representatives(fleet),
+            fleets.counts(fleet),
+            ramp,
+            plans,
+        );
+        let services = config.services.values();
+        built.services = services
+            .map(|service| built.service(fleet, service, plans))
+            .collect();
+        built
+    }
+
+    /// Returns the plan of the same fleet with `service` as the only service.
+    pub(crate) fn with_service(&self, fleet: &Arc<str>, service: &Service, plans: &Plans) -> Self {
+        let ramp = delivery::fleet_ramp([service]);
+        let (assignment, counts) = (self.assignment.clone(), self.counts.clone());
+        let mut built = Self::of_fleet(fleet, assignment, counts, ramp, plans);
+        built.services = BTreeMap::from([built.service(fleet, service, plans)]);
+        built
+    }
+
+    /// Returns the plan of a fleet without services.
+    fn of_fleet(
+        fleet: &Arc<str>,
+        assignment: ClusterLoadAssignment,
+        counts: HostSetCounts,
+        ramp: u32,
+        plans: &Plans,
+    ) -> Self {
+        let measured = plan(plans, fleet, None);
+        let zones = measured.map_or(&[][..], |plan| &plan.zones);
+        let zones = ramp_fractions(zones, &counts, ramp);
         let hosts = FleetHosts::of_assignment(&assignment);
         let fleet_weights = if zones.is_empty() {
             fleet_weights(&host_count_fractions(&counts), &hosts)
         } else {
             fleet_weights(&zones, &hosts)
         };
-        let services = config.services.values().map(|service| {
-            let plan = ServicePlan::new(fleet, service, &counts, fleet_plan, plans);
-            (Arc::clone(service.name()), plan)
-        });
         Self {
-            services: services.collect(),
+            services: BTreeMap::new(),
             assignment,
             counts,
             zones,
             fleet_weights,
-            epoch: fleet_plan.map_or(0, |plan| plan.generation),
+            epoch: measured.map_or(0, |plan| plan.generation),
         }
+    }
+
+    fn service(
+        &self,
+        fleet: &Arc<str>,
+        service: &Service,
+        plans: &Plans,
+    ) -> (Arc<str>, ServicePlan) {
+        let measured = plan(plans, fleet, None);
+        let plan = ServicePlan::new(fleet, service, &self.counts, measured, plans);
+        (Arc::clone(service.name()), plan)
     }
 
     /// Whether the fleet has nodes in a zone that counts.

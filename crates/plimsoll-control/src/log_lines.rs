@@ -31,6 +31,12 @@ plimsoll_core::log_lines! {
     /// Two proxies use one id: their load reports replace each other, and demand is wrong.
     SHARED_NODE_ID = Warn, "several proxies have the same node id",
         "Give every proxy its own `node.id`.";
+    /// Metrics could not be sent to the collector in `otlp`. They are sent again at the next
+    /// interval; `/metrics` is not affected.
+    OTLP_EXPORT_FAILED = Warn, "export of metrics failed",
+        "Check the collector in `otlp.endpoint`; `reason` has its answer.";
+    /// Metrics are exported again.
+    OTLP_EXPORT_RECOVERED = Info, "export of metrics recovered", "";
     /// A configuration took effect.
     CONFIG_APPLIED = Info, "configuration applied", "";
     /// Nodes joined or left a fleet.

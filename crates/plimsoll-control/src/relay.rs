@@ -3,7 +3,8 @@
 //! Every discovery stream gets its own stream to the other server, so that resources that depend on
 //! the node are correct. The state publishes an [`Overlay`]: its changes for one class of nodes;
 //! [`RelayedResource`] is what the state learns from the other server. `merge` combines overlay and
-//! resources to views, without IO; `improve` rewrites single resources; `session` runs the streams;
+//! resources to views, without IO; `improve` rewrites single resources;
+//! `observe` reads those of a relay without services; `session` runs the streams;
 //! `connector` dials with TLS; `status` is for the admin API. `state` computes the weights;
 //! plimsoll-xds rewrites the messages.
 
@@ -11,6 +12,7 @@ mod clusters;
 mod connector;
 mod improve;
 mod merge;
+mod observe;
 mod session;
 mod status;
 
@@ -39,6 +41,8 @@ pub struct Overlay {
     pub(crate) fleet_ramp: u32,
     /// Withhold resources that depend on demand: receivers keep the ones they have.
     pub(crate) held: bool,
+    /// Report clusters and assignments to the state although nothing steers them.
+    pub(crate) observes: bool,
     pub(crate) services: BTreeMap<Arc<str>, Improvement>,
     /// Resources of this control plane by type and name; not requested from the relayed server.
     pub(crate) own: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Resource>>,
@@ -75,6 +79,7 @@ impl Default for Overlay {
             class: NodeClass::Envoy,
             fleet_ramp: 100,
             held: false,
+            observes: false,
             services: BTreeMap::new(),
             own: BTreeMap::new(),
             fleet: None,

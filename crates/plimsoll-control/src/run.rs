@@ -5,6 +5,7 @@
 
 use std::error::Error;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,7 +24,8 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
 
-use crate::config::{ControlConfig, IncomingLimits, check_removal};
+use crate::config::{ControlConfig, IncomingLimits, Otlp, check_removal};
+use crate::load_line::ShareCache;
 use crate::relay::RelayConnector;
 use crate::reload::{ReloadRequest, ReloadRequests};
 use crate::server::{Discovery, Handle, LoadReporting, Writer, start_replica};
@@ -31,7 +33,7 @@ use crate::server::{Discovery, Handle, LoadReporting, Writer, start_replica};
 use crate::store::EtcdStore;
 use crate::store::ReplicaIdentity;
 use crate::transport::XdsIncoming;
-use crate::{admin, log_lines, source};
+use crate::{admin, log_lines, otlp, source};
 
 /// Descriptors that are kept for the admin API, files and connections to a relayed server, so that
 /// the process can be observed when all connections are in use.
@@ -91,6 +93,8 @@ pub struct Context {
     pub reload: ReloadRequests,
     /// One permit: explanations are computed one at a time.
     pub(crate) explaining: Arc<Semaphore>,
+    /// Routing shares of load lines.
+    pub(crate) shares: ShareCache,
 }
 
 impl Context {
@@ -105,6 +109,7 @@ impl Context {
             stopping: CancellationToken::new(),
             reload: ReloadRequests::channel().0,
             explaining: Arc::new(Semaphore::new(1)),
+            shares: ShareCache::default(),
         }
     }
 }
@@ -188,6 +193,7 @@ impl Control {
         options.max_streams = self.config.limits.streams;
         options.unfinished_bytes = self.config.limits.unfinished_bytes;
         options.message_timeout = self.config.limits.message_timeout;
+        let otlp = self.config.otlp.clone();
         let limits = within_files(self.config.limits.incoming, open_files_limit());
         let edits = Edits {
             options: self.options,
@@ -225,6 +231,7 @@ impl Control {
                 serve_admin(listener, router(read_only), &stopping)
             }),
         ];
+        start_export(&context, otlp)?;
         drop(context);
         let (ads, lrs) = (Discovery::new(handle.clone()), LoadReporting::new(handle));
         let stopped = stopping.clone().cancelled_owned();
@@ -267,6 +274,16 @@ fn store(
     };
     let listen = listen.to_string();
     EtcdStore::new(settings.clone(), replica, listen, handle.clone(), stats).map(Some)
+}
+
+/// Exports metrics, if the configuration has a collector.
+fn start_export(context: &Context, otlp: Option<Otlp>) -> Result<(), RunError> {
+    let failed =
+        |error: io::Error| RunError::Failed("cannot export metrics".to_owned(), error.into());
+    match otlp {
+        Some(otlp) => otlp::start(context.clone(), otlp).map_err(failed),
+        None => Ok(()),
+    }
 }
 
 fn serve_admin(
@@ -472,6 +489,7 @@ fn restart_needed(started: &ControlConfig, edited: &ControlConfig) -> Vec<&'stat
         ("admin_tls", started.admin_tls != edited.admin_tls),
         ("read_only", started.read_only != edited.read_only),
         ("store", started.store != edited.store),
+        ("otlp", started.otlp != edited.otlp),
         (
             "demand.max_times_median",
             old.max_times_median() != new.max_times_median(),

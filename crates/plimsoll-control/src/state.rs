@@ -14,6 +14,7 @@ mod localities;
 mod node_checks;
 mod refresh;
 mod replicated;
+mod shown;
 mod suspects;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -165,7 +166,8 @@ impl State {
 
     /// Updates the policy or endpoints of a cluster of the relayed server.
     pub fn handle_relayed(&mut self, relayed: RelayedResource, now: Instant) {
-        if self.relayed.update(relayed) {
+        // Without services, resources are only shown.
+        if self.relayed.update(relayed) && !self.wants_all_reports() {
             self.complete_config(now);
         }
         self.process_due(now);
@@ -402,8 +404,8 @@ impl State {
         let plan = self.fleet_plans.get(fleet)?;
         let own = service.map(|name| plan.services.get(name));
         let (zones, epoch) = match own {
-            Some(own) => own.map(|own| (&own.zones, own.epoch))?,
-            None => (&plan.zones, plan.epoch),
+            Some(own) => own.map(|own| (&own.zones[..], own.epoch))?,
+            None => (self.delivered(fleet), plan.epoch),
         };
         // A service without load reports uses the demand of the whole fleet.
         let scopes = [service, None].map(|upstream| PlanScope {

@@ -147,6 +147,7 @@ impl Catalog {
             class: key.class,
             fleet_ramp: self.fleet_ramp,
             held: withheld == Withheld::Demand,
+            observes: self.config.services.is_empty(),
             services: self.config.services.iter().map(improvement).collect(),
             ..Overlay::default()
         };

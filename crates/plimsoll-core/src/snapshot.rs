@@ -211,7 +211,13 @@ impl RoutingSnapshot {
 
     /// Explains this snapshot with ages as of `now`; a snapshot may be in force for a long time.
     pub fn explain_at(&self, now: Instant) -> Explanation {
-        crate::explain::build::explain(self, now)
+        crate::explain::build::explain(self, None, now)
+    }
+
+    /// Like [`Self::explain_at`], with the demand by zone that loads are computed from, in
+    /// requests per second. The decisions stay those of the snapshot, whatever demand it assumes.
+    pub fn explain_with_demand(&self, demand: &[(Locality, f64)], now: Instant) -> Explanation {
+        crate::explain::build::explain(self, Some(&Demand::from_rates(demand)), now)
     }
 }
 

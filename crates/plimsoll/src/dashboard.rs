@@ -20,7 +20,8 @@ use plimsoll_admin::source::{BoxFuture, Rejection, ShuttingDown, Source};
 use plimsoll_admin::state::{Cost, DashboardState, EventState, Notice, Severity};
 use plimsoll_admin::what_if::{ExplainQuestion, WhatIfAnswer, WhatIfQuestion};
 use plimsoll_control::delivery::NodeClass;
-use plimsoll_control::explain::{ExplainError, Question};
+use plimsoll_control::explain::{ExplainError, Question, Routing};
+use plimsoll_control::load_line::LoadLines;
 use plimsoll_control::relay::RelayStatus;
 use plimsoll_control::run::Context;
 use plimsoll_control::server::{EventSeverity, RecentEvent, StreamRecord};
@@ -34,6 +35,9 @@ use plimsoll_serve::{AdminPath, ReloadCounts};
 use plimsoll_xds::driver::Clock;
 
 use explanation_cache::ExplanationCache;
+
+/// How long the shares of load lines may be computed for one document.
+const LOAD_BUDGET: Duration = Duration::from_millis(200);
 
 pub(crate) struct ControlSource {
     context: Context,
@@ -57,6 +61,7 @@ struct Observations {
     relay: RelayStatus,
     /// Address of ADS and LRS if other machines can connect to it without TLS.
     insecure: Option<SocketAddr>,
+    lines: LoadLines,
     wall_clock: WallClock,
 }
 
@@ -91,6 +96,8 @@ impl Source for ControlSource {
                 return Err(ShuttingDown);
             }
             let handle = &self.context.handle;
+            let lines = self.context.load_lines(LOAD_BUDGET).await;
+            let lines = lines.map_err(|_| ShuttingDown)?;
             let observed = Observations {
                 records: handle.records().all(),
                 subscriptions: Subscriptions::of(handle.records()),
@@ -98,6 +105,7 @@ impl Source for ControlSource {
                 reloads: self.context.reloads.counts(),
                 relay: handle.upstreams().status(),
                 insecure: (self.context.listeners.insecure).then_some(self.context.bound.xds),
+                lines,
                 wall_clock: self.wall_clock,
             };
             let cache = Arc::clone(&self.cache);
@@ -131,9 +139,16 @@ impl Source for ControlSource {
             demand: question.demand,
             ..before.clone()
         };
+        let enforced = |question: &Question| Question {
+            routing: Routing::Enforce,
+            ..question.clone()
+        };
+        let questions = [enforced(&before), enforced(&after), before, after];
         Box::pin(async move {
-            let [before, after] = self.explain_all([before, after]).await?;
-            Ok(WhatIfAnswer::new(&before, &after))
+            let [enforced_before, enforced_after, before, after] =
+                self.explain_all(questions).await?;
+            let answer = WhatIfAnswer::new(&before, &after);
+            Ok(answer.with_enforce(&enforced_before, &enforced_after))
         })
     }
 
@@ -185,14 +200,22 @@ fn document(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         taken_unix_ms: observed.wall_clock.at(now),
         notices: notices(state, observed, &nodes, now),
-        cost: Cost::default(),
-        clusters: clusters::clusters(state, observed.wall_clock, cache, now),
+        cost: cost(&state.config().cost),
+        clusters: clusters::clusters(state, observed.wall_clock, cache, &observed.lines, now),
         nodes: Some(nodes),
         events: events.collect(),
         actions: Vec::new(),
         one_proxy: false,
         what_if: true,
         explain: true,
+    }
+}
+
+const fn cost(cost: &plimsoll_control::config::Cost) -> Cost {
+    Cost {
+        usd_per_gigabyte: cost.usd_per_gigabyte,
+        bytes_per_request: cost.bytes_per_request,
+        assumed: cost.is_assumed,
     }
 }
 
@@ -245,7 +268,7 @@ fn notices(
         let text = format!("changes of {waiting} take effect after a restart");
         add(Severity::Warning, text);
     }
-    let clusters = state.fleets().iter().count().max(1) * state.config().services.len();
+    let clusters = state.fleets().iter().count().max(1) * state.shown_services().count();
     if clusters > clusters::MAX {
         let text = format!(
             "only the first {} of {clusters} clusters are shown; the admin API lists all",

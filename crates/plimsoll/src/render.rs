@@ -4,6 +4,7 @@
 //! No value is computed that is not in the input. Called by `cmd::explain` and `cmd::top`.
 
 mod bar;
+mod compare;
 mod names;
 mod sections;
 mod style;

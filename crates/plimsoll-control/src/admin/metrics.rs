@@ -6,11 +6,15 @@
 //! [`Reloads`]: plimsoll_serve::Reloads
 
 mod gauges;
+mod load;
+mod present;
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use plimsoll_core::stats::MetricKind::{Counter, Gauge, Info};
 use plimsoll_core::stats::{Families, Metric, TextFormat, Value};
 
-use crate::identity;
 use crate::run::Context;
 use crate::server::{Handle, Stopped};
 use crate::state::State;
@@ -18,7 +22,7 @@ use crate::unreported::Subscriptions;
 
 /// All metrics of the control plane.
 #[rustfmt::skip]
-pub const METRICS: [Metric; 56] = [
+pub const METRICS: [Metric; 69] = [
     Metric::new("plimsoll_control_build_info", Info, &["version"],
         "Version of the control plane; always 1"),
     Metric::new("plimsoll_control_fleets", Gauge, &[],
@@ -68,7 +72,45 @@ pub const METRICS: [Metric; 56] = [
         "Demand by zone of the proxies, as last reported"),
     Metric::new("plimsoll_control_demand_smoothed_requests_per_second", Gauge,
         &["fleet", "cluster", "locality"],
-        "Smoothed demand by zone of the proxies, from which fractions are computed"),
+        "Smoothed demand by zone of the proxies, from which fractions and loads are computed"),
+    Metric::new("plimsoll_control_zone_capacity_ratio", Gauge, &["fleet", "cluster", "locality"],
+        "Share of the capacity of all zones, 0 to 1"),
+    Metric::new("plimsoll_control_zone_served_requests_per_second", Gauge,
+        &["fleet", "cluster", "locality", "routing"],
+        "Requests that the hosts of a zone serve; `routing` is `seen` (as reported), `now` (as \
+         proxies route measured demand) or `enforce` (as with `mode: ENFORCE` and `ramp: 100`)"),
+    Metric::new("plimsoll_control_zone_load_ratio", Gauge,
+        &["fleet", "cluster", "locality", "routing"],
+        "Load of a zone relative to its load line, its share of the capacity: 1 is on the line; 0 \
+         without requests"),
+    Metric::new("plimsoll_control_zone_kept_local_ratio", Gauge,
+        &["fleet", "cluster", "locality", "routing"],
+        "Share of the requests of a zone's proxies that stays in the zone; 0 without requests"),
+    Metric::new("plimsoll_control_cluster_demand_requests_per_second", Gauge,
+        &["fleet", "cluster"],
+        "Smoothed demand for a service in all zones"),
+    Metric::new("plimsoll_control_cluster_highest_load_ratio", Gauge,
+        &["fleet", "cluster", "routing"],
+        "Load of the zone that is farthest above its load line"),
+    Metric::new("plimsoll_control_cluster_kept_local_ratio", Gauge,
+        &["fleet", "cluster", "routing"],
+        "Share of all requests to a service that stays in its zone; 0 without requests"),
+    Metric::new("plimsoll_control_cluster_cross_zone_requests_per_second", Gauge,
+        &["fleet", "cluster", "routing"],
+        "Requests to a service that leave their zone"),
+    Metric::new("plimsoll_control_cluster_cross_zone_usd_per_month", Gauge,
+        &["fleet", "cluster", "routing"],
+        "Estimated cost of these requests, by the setting `cost`"),
+    Metric::new("plimsoll_control_cluster_on_fallback", Gauge, &["fleet", "cluster"],
+        "1 if demand should steer the service, but proxies use host counts because no load report \
+         says where demand is"),
+    Metric::new("plimsoll_control_edge_requests_per_second", Gauge,
+        &["fleet", "from", "to", "routing"],
+        "Requests from the proxies of one zone to the hosts of another, to all services"),
+    Metric::new("plimsoll_control_otlp_exports_total", Counter, &["result"],
+        "Exports of these metrics to an OpenTelemetry collector: `ok`, `failed`"),
+    Metric::new("plimsoll_control_load_lines_without_zones", Gauge, &[],
+        "Services without series by zone, because there are too many zones of services"),
     Metric::new("plimsoll_control_fleet_fraction_basis_points", Gauge, &["fleet", "locality"],
         "Fraction of the fleet's demand in a zone, as delivered; absent with host counts"),
     Metric::new("plimsoll_control_fleet_fraction_age_seconds", Gauge, &["fleet"],
@@ -164,21 +206,39 @@ impl Values {
     }
 }
 
+/// How long the shares of load lines may be computed for one scrape; the rest follows in the next.
+const LOAD_BUDGET: Duration = Duration::from_millis(30);
+
 pub(super) async fn page(context: &Context) -> Result<String, Stopped> {
+    let values = families(context).await?;
+    let render = move || values.text(TextFormat::OpenMetrics);
+    // The thread only fails if it panics, or if the runtime shuts down.
+    tokio::task::spawn_blocking(render)
+        .await
+        .map_err(|_| Stopped)
+}
+
+/// Collects all metrics with their values.
+pub(crate) async fn families(context: &Context) -> Result<Families, Stopped> {
+    let lines = Arc::new(context.load_lines(LOAD_BUDGET).await?);
     let subscriptions = Subscriptions::of(context.handle.records());
+    let inspected = Arc::clone(&lines);
     let store = context.handle.store_stats().cloned();
     let inspect = move |state: &State, now| {
-        let mut values = gauges::of_state(state, &subscriptions, now);
+        let detailed = load::detailed(&inspected);
+        let mut values = gauges::of_state(state, &subscriptions, &inspected, &detailed, now);
         gauges::add_store(&mut values, state, store.as_deref());
-        values
+        (values, state.config().cost)
     };
-    let mut values = context.handle.inspect(inspect).await?;
+    let (mut values, cost) = context.handle.inspect(inspect).await?;
+    present::add_zeros(&mut values);
+    load::add(&mut values, &lines, &load::detailed(&lines), &cost);
     values.add("build_info", &[env!("CARGO_PKG_VERSION")], 1);
     gauges::add_streams(&mut values, &context.handle);
     add_counters(&mut values, &context.handle);
     add_reloads(&mut values, context);
     add_listeners(&mut values, context);
-    Ok(values.0.text(TextFormat::OpenMetrics))
+    Ok(values.0)
 }
 
 fn add_counters(values: &mut Values, handle: &Handle) {
@@ -187,23 +247,6 @@ fn add_counters(values: &mut Values, handle: &Handle) {
         values.add("discovery_responses_total", &name, totals.responses);
         values.add("discovery_acks_total", &name, totals.acks);
         values.add("discovery_nacks_total", &name, totals.nacks);
-    }
-    let unlabeled = [
-        "load_reports_total",
-        "reporters_joined_total",
-        "nodes_capped_total",
-        "duplicate_nodes_total",
-        "relay_streams_refused_total",
-        "config_removals_refused_total",
-    ];
-    for name in unlabeled {
-        values.add(name, &[], 0);
-    }
-    for kind in ["unknown_locality", "no_locality", "shared_id"] {
-        values.add("identity_mistakes_total", &[kind], 0);
-    }
-    for field in identity::FIELDS {
-        values.add("nodes_refused_total", &[field], 0);
     }
     for ((name, label), count) in handle.counters().values() {
         let label = (!label.is_empty()).then_some(label);

@@ -4,6 +4,7 @@
 
 mod audit;
 mod clusters;
+mod load;
 mod nodes;
 mod replicas;
 mod what_if;
@@ -29,6 +30,7 @@ use crate::state::State;
 
 pub(super) use audit::{AuditQuery, audit};
 pub(super) use clusters::clusters;
+pub(super) use load::{load, load_line};
 pub(super) use nodes::nodes;
 pub(super) use replicas::replicas;
 pub(super) use what_if::what_if;
@@ -89,7 +91,7 @@ pub(super) fn fleets(state: &State, fleet: Option<&str>, now: Instant) -> Fleets
         .iter()
         .filter(|(name, _)| fleet.is_none_or(|fleet| fleet == name.as_ref()));
     let fleets = matching.map(|(name, members)| {
-        let delivered = state.fleet_plan(name).map_or(&[][..], |plan| &plan.zones);
+        let delivered = state.delivered(name);
         let view = state.planner().fleet(name, now);
         let demand = view
             .iter()
@@ -100,6 +102,7 @@ pub(super) fn fleets(state: &State, fleet: Option<&str>, now: Instant) -> Fleets
             nodes: members.len(),
             zones: zones(&state.fleets().counts(name)),
             basis: basis(delivered),
+            warming_up: is_warming_up(state, name, now),
             delivered: fractions(delivered),
             delivered_age_ms: state.delivered_age(name, None, now).map(millis),
             demand: demand.collect(),
@@ -107,6 +110,16 @@ pub(super) fn fleets(state: &State, fleet: Option<&str>, now: Instant) -> Fleets
     });
     Fleets {
         fleets: fleets.collect(),
+    }
+}
+
+/// Whether the demand of a whole fleet is not complete yet.
+fn is_warming_up(state: &State, fleet: &Arc<str>, now: Instant) -> bool {
+    let view = state.planner().fleet(fleet, now);
+    let whole = view.and_then(|view| view.scopes().next());
+    match whole {
+        Some(scope) => scope.is_warming_up(),
+        None => state.is_holding(fleet, now),
     }
 }
 

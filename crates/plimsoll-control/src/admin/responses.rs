@@ -85,6 +85,7 @@ responses! {
         nodes: usize,
         zones: Vec<FleetZone>,
         basis: &'static str,
+        warming_up: bool,
         delivered: Vec<Fraction>,
         delivered_age_ms: Option<u64>,
         demand: Vec<Demand>,
@@ -233,6 +234,7 @@ responses! {
     ClusterFleet {
         fleet: Arc<str>,
         basis: &'static str,
+        warming_up: bool,
         delivered: Vec<Fraction>,
         delivered_age_ms: Option<u64>,
         traffic: Vec<Traffic>,
@@ -282,9 +284,61 @@ responses! {
         last_ack_ms: Option<u64>,
     }
 
+    /// Response to requests for `/api/v1/load`.
+    Load {
+        total: usize,
+        offset: usize,
+        cost: Cost,
+        load_lines: Vec<LoadLine>,
+    }
+    Cost {
+        usd_per_gigabyte: f64,
+        bytes_per_request: f64,
+        assumed: bool,
+    }
+    LoadLine {
+        fleet: Arc<str>,
+        cluster: Arc<str>,
+        mode: &'static str,
+        ramp_percent: u32,
+        basis: &'static str,
+        warming_up: bool,
+        demand_requests_per_second: f64,
+        seen: Option<TotalLoad>,
+        now: Option<TotalLoad>,
+        enforce: Option<TotalLoad>,
+        zones: Vec<ZoneLine>,
+    }
+    TotalLoad {
+        requests_per_second: f64,
+        cross_zone_requests_per_second: f64,
+        kept_local: Option<f64>,
+        highest_load: Option<f64>,
+        usd_per_month: f64,
+    }
+    ZoneLine {
+        locality: Locality,
+        demand_requests_per_second: f64,
+        capacity_share: f64,
+        line_requests_per_second: f64,
+        seen: Option<ZoneLoad>,
+        now: Option<ZoneLoad>,
+        enforce: Option<ZoneLoad>,
+    }
+    ZoneLoad {
+        served_requests_per_second: f64,
+        load: Option<f64>,
+        kept_local: Option<f64>,
+    }
+
     /// Response to requests for `/api/v1/what-if`.
     WhatIf {
         cluster: String,
+        before: Shares,
+        after: Shares,
+        enforce: EnforcedShares,
+    }
+    EnforcedShares {
         before: Shares,
         after: Shares,
     }
@@ -323,7 +377,7 @@ impl From<&CoreLocality> for Locality {
 
 /// Returns the JSON Schema of the responses by path; that of errors has no path.
 #[cfg(feature = "schema")]
-pub fn schemas() -> [(&'static str, schemars::Schema); 10] {
+pub fn schemas() -> [(&'static str, schemars::Schema); 11] {
     [
         ("", schemars::schema_for!(Error)),
         ("/api/v1", schemars::schema_for!(Index)),
@@ -333,6 +387,7 @@ pub fn schemas() -> [(&'static str, schemars::Schema); 10] {
         ("/api/v1/replicas", schemars::schema_for!(Replicas)),
         ("/api/v1/clusters", schemars::schema_for!(Clusters)),
         ("/api/v1/audit", schemars::schema_for!(Audit)),
+        ("/api/v1/load", schemars::schema_for!(Load)),
         ("/api/v1/what-if", schemars::schema_for!(WhatIf)),
         ("/api/v1/reload", schemars::schema_for!(Reloaded)),
     ]

@@ -21,7 +21,8 @@ use serde_json::{Value, json};
 
 use super::failure::{ApiError, body_error};
 use super::{metrics, report, responses};
-use crate::explain::Question;
+use crate::explain::{Question, Routing};
+use crate::load_line::LoadLine;
 use crate::run::Context;
 use crate::state::State;
 use crate::unreported::{Subscriptions, Unreported};
@@ -54,6 +55,8 @@ pub fn router() -> AdminRouter<Context> {
             "Replicas of the control plane, and the store that they share", replicas)
         .get("/api/v1/clusters", "cluster=CLUSTER&fleet=FLEET&offset=0&limit=100",
             "Services: policy, endpoints by locality, deliveries, traffic between zones", clusters)
+        .get("/api/v1/load", "cluster=CLUSTER&fleet=FLEET&offset=0&limit=100",
+            "Load of every zone: as reported, as routed now, and as ENFORCE would route", load)
         .get("/api/v1/explain", "cluster=CLUSTER&fleet=FLEET&zone=ZONE",
             "Why proxies of a zone route as they do", explain_page)
         .get("/api/v1/audit", "service=SERVICE&offset=0&limit=100",
@@ -202,6 +205,28 @@ async fn clusters(
     Ok(Json(json!(context.handle.inspect(inspect).await?)))
 }
 
+/// How long the shares of load lines may be computed for one response.
+const LOAD_BUDGET: Duration = Duration::from_secs(1);
+
+async fn load(
+    Extracted(context): Extracted<Context>,
+    query: Result<Query<ClustersQuery>, QueryRejection>,
+) -> ApiResult {
+    let Query(query) = query?;
+    let list = report::ListQuery {
+        fleet: query.fleet,
+        name: query.cluster,
+        offset: query.offset,
+        limit: limit(query.limit)?,
+    };
+    let lines = context.load_lines(LOAD_BUDGET).await?;
+    let cost = context
+        .handle
+        .inspect(|state, _| state.config().cost)
+        .await?;
+    Ok(Json(json!(report::load(&lines, &cost, &list))))
+}
+
 fn limit(requested: Option<usize>) -> Result<usize, FieldError> {
     let limit = requested.unwrap_or(DEFAULT_LIMIT);
     if (1..=MAX_LIMIT).contains(&limit) {
@@ -272,8 +297,20 @@ async fn explain_page(
 ) -> ApiResult {
     let Query(query) = query?;
     let question = query.question()?;
+    let (cluster, fleet) = (question.cluster.clone(), question.fleet.clone());
     let [explanation] = context.explain([question]).await?;
-    Ok(Json(json!(explanation)))
+    let lines = context.load_lines(LOAD_BUDGET).await?;
+    let cost = context
+        .handle
+        .inspect(|state, _| state.config().cost)
+        .await?;
+    let is_asked = |line: &&LoadLine| {
+        *line.cluster == *cluster && fleet.as_deref().is_none_or(|fleet| *line.fleet == *fleet)
+    };
+    let line = lines.iter().find(is_asked);
+    let mut page = json!(explanation);
+    page["load_line"] = json!(line.map(|line| report::load_line(line, &cost)));
+    Ok(Json(page))
 }
 
 #[derive(Debug, Default, serde::Deserialize)]
@@ -325,6 +362,13 @@ async fn what_if(
         demand: body.demand,
         ..before.clone()
     };
-    let [before, after] = context.explain([before, after]).await?;
-    Ok(Json(json!(report::what_if(&before, &after))))
+    let enforced = |question: &Question| Question {
+        routing: Routing::Enforce,
+        ..question.clone()
+    };
+    let questions = [enforced(&before), enforced(&after), before, after];
+    let [enforced_before, enforced_after, before, after] = context.explain(questions).await?;
+    let now = [&before, &after];
+    let enforced = [&enforced_before, &enforced_after];
+    Ok(Json(json!(report::what_if(now, enforced))))
 }

@@ -22,6 +22,8 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tower::ServiceExt;
 
+mod load;
+
 use super::*;
 use crate::config::{ConfigFile, ControlConfig};
 use crate::replicas::StoreInput;
@@ -52,7 +54,11 @@ struct Control {
 
 impl Control {
     fn new() -> Self {
-        Self::start(CONFIG, None)
+        Self::with(CONFIG)
+    }
+
+    fn with(text: &str) -> Self {
+        Self::start(text, None)
     }
 
     /// One of two replicas whose store is connected.

@@ -103,6 +103,25 @@ impl Service {
     pub fn name(&self) -> &Arc<str> {
         self.config.name()
     }
+
+    /// A cluster of a relayed server that passes through as it is.
+    pub(crate) const fn observed(
+        config: Arc<ClusterConfig>,
+        assignment: Arc<ClusterLoadAssignment>,
+    ) -> Self {
+        Self {
+            config,
+            assignment,
+            mode: Mode::Off,
+            ramp: 100,
+            delivery: Delivery::Auto,
+            connect_timeout: DEFAULT_CONNECT_TIMEOUT,
+            http2: None,
+            report_metrics: Vec::new(),
+            has_explicit_policy: false,
+            demand_field: None,
+        }
+    }
 }
 
 impl ProtoEnum for Mode {

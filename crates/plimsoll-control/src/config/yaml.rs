@@ -12,8 +12,10 @@ use plimsoll_xds::yaml::proto_json::{BasisPointShare, Named, ProtoDuration, Uint
 use serde::Deserialize;
 
 use super::Relay;
+use super::cost::{Cost, CostYaml};
 use super::endpoints::LocalityLbEndpointsYaml;
 use super::limits::LimitsYaml;
+use super::otlp::{Otlp, OtlpYaml};
 use super::routes::ListenerYaml;
 use super::security::{IdentityYaml, RelayTlsYaml, TlsYaml};
 use super::service::{Delivery, Mode};
@@ -56,6 +58,10 @@ pub(super) struct FileYaml {
     pub(super) limits: LimitsYaml,
     /// How edits of the files take effect.
     pub(super) reload: ReloadYaml,
+    /// Price of traffic between zones, for estimates of cost.
+    pub(super) cost: CostYaml,
+    /// Export of metrics to an OpenTelemetry collector. Default none.
+    pub(super) otlp: Option<OtlpYaml>,
     /// Another management server whose resources are relayed. Default none.
     pub(super) relay: Option<RelayYaml>,
     /// What replicas of the control plane share, so that any number of them can serve at a time.
@@ -205,6 +211,16 @@ pub(super) struct ServiceYaml {
 }
 
 impl FileYaml {
+    pub(super) fn cost(&self) -> Result<Cost, FieldError> {
+        let cost = self.cost.validate();
+        cost.map_err(|error| error.under("cost"))
+    }
+
+    pub(super) fn otlp(&self) -> Result<Option<Otlp>, FieldError> {
+        let otlp = self.otlp.as_ref().map(OtlpYaml::validate).transpose();
+        otlp.map_err(|error| error.under("otlp"))
+    }
+
     /// Checks that an included file has only services and listeners.
     pub(super) fn check_included(&self) -> Result<(), FieldError> {
         let Self {
@@ -237,6 +253,8 @@ impl FileYaml {
             ("fleets", fleets),
             ("limits", self.limits != LimitsYaml::default()),
             ("reload", self.reload.max_removed_percent.is_some()),
+            ("cost", self.cost != CostYaml::default()),
+            ("otlp", self.otlp.is_some()),
             ("relay", self.relay.is_some()),
             ("store", self.store.is_some()),
             ("include", !self.include.is_empty()),

@@ -24,6 +24,9 @@ pub enum OpenRefusal {
 }
 
 impl OpenRefusal {
+    /// Every limit that can refuse a stream.
+    pub(crate) const LIMITS: [&str; 3] = ["nodes", "fleets", "zones_per_fleet"];
+
     /// Returns the name of the limit in the configuration file and in metrics.
     pub const fn limit(self) -> &'static str {
         match self {

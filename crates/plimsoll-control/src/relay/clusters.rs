@@ -17,23 +17,49 @@ use crate::config::{ControlConfig, Service};
 pub(crate) struct RelayedClusters {
     configs: BTreeMap<Arc<str>, Arc<ClusterConfig>>,
     assignments: BTreeMap<Arc<str>, Arc<ClusterLoadAssignment>>,
+    /// Clusters with an assignment as services that are not steered, for display.
+    observed: BTreeMap<Arc<str>, Arc<Service>>,
 }
 
 impl RelayedClusters {
     /// Stores a resource of the relayed server; returns whether it has changed.
     pub(crate) fn update(&mut self, relayed: RelayedResource) -> bool {
-        match relayed {
+        let (cluster, is_changed) = match relayed {
             RelayedResource::Cluster { cluster, config } => {
-                let before = self.configs.insert(cluster, Arc::clone(&config));
-                before.is_none_or(|before| before != config)
+                let before = self
+                    .configs
+                    .insert(Arc::clone(&cluster), Arc::clone(&config));
+                (cluster, before.is_none_or(|before| before != config))
             }
             RelayedResource::Assignment {
                 cluster,
                 assignment,
             } => {
-                let before = self.assignments.insert(cluster, Arc::clone(&assignment));
-                before.is_none_or(|before| before != assignment)
+                let name = Arc::clone(&cluster);
+                let before = self.assignments.insert(name, Arc::clone(&assignment));
+                (cluster, before.is_none_or(|before| before != assignment))
             }
+        };
+        if is_changed {
+            self.observe(cluster);
+        }
+        is_changed
+    }
+
+    /// Returns the clusters with endpoints as services that nothing steers.
+    pub(crate) fn observed(&self) -> impl Iterator<Item = &Arc<Service>> {
+        self.observed.values()
+    }
+
+    pub(crate) fn observed_service(&self, cluster: &str) -> Option<&Arc<Service>> {
+        self.observed.get(cluster)
+    }
+
+    fn observe(&mut self, cluster: Arc<str>) {
+        let assignment = self.assignments.get(&cluster);
+        if let (Some(config), Some(assignment)) = (self.configs.get(&cluster), assignment) {
+            let service = Service::observed(Arc::clone(config), Arc::clone(assignment));
+            self.observed.insert(cluster, Arc::new(service));
         }
     }
 

@@ -16,6 +16,7 @@ use plimsoll_xds::driver::ads_client::AdsCommand;
 use plimsoll_xds::error::DecodeError;
 
 use super::improve::{self, ImprovedCluster};
+use super::observe::Observer;
 use super::{Improvement, Overlay, RelayedResource};
 use crate::config::{Mode, Service};
 
@@ -42,6 +43,8 @@ pub(super) struct Merge {
     clusters: BTreeMap<Arc<str>, MergedCluster>,
     cluster_by_assignment: BTreeMap<Arc<str>, Arc<str>>,
     assignments: BTreeMap<Arc<str>, MergedAssignment>,
+    /// Reads resources that nothing steers, if the overlay asks for it.
+    observer: Observer,
     shown: BTreeMap<Arc<str>, Arc<TypeResources>>,
     dirty: BTreeSet<Arc<str>>,
     generation: u64,
@@ -84,6 +87,7 @@ impl Merge {
             clusters: BTreeMap::new(),
             cluster_by_assignment: BTreeMap::new(),
             assignments: BTreeMap::new(),
+            observer: Observer::default(),
             shown: BTreeMap::new(),
             dirty: BTreeSet::new(),
             generation: 0,
@@ -220,6 +224,9 @@ impl Merge {
     fn build(&mut self, type_url: &Arc<str>) {
         let mut upstream = self.upstream.remove(type_url).unwrap_or_default();
         let overlay = Arc::clone(&self.overlay);
+        if overlay.observes {
+            self.observe(type_url, &upstream);
+        }
         let mut resources = match &**type_url {
             CLUSTER => self.build_clusters(&upstream),
             CLUSTER_LOAD_ASSIGNMENT => self.build_assignments(&upstream),
@@ -258,6 +265,17 @@ impl Merge {
         };
         self.shown.insert(Arc::clone(type_url), Arc::new(shown));
         self.upstream.insert(Arc::clone(type_url), upstream);
+    }
+
+    fn observe(&mut self, type_url: &str, upstream: &UpstreamResources) {
+        let resources = upstream.resources.values();
+        let learned = match type_url {
+            CLUSTER => self.observer.clusters(resources),
+            CLUSTER_LOAD_ASSIGNMENT => self.observer.assignments(resources),
+            _ => return,
+        };
+        self.events
+            .extend(learned.into_iter().map(MergeEvent::Learned));
     }
 
     fn build_clusters(&mut self, upstream: &UpstreamResources) -> Vec<Resource> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use plimsoll_core::model::endpoint_policy::EndpointPolicy;
-use plimsoll_core::model::load_report::Node;
+use plimsoll_core::model::load_report::{ClusterStats, Node, UpstreamLocalityStats};
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::model::zone_aware::LocalityBasis;
 use plimsoll_xds::ads::client::{Client, ClientEvent, ClientSettings};
@@ -16,7 +16,8 @@ use plimsoll_xds::ads::view::{TypeResources, View};
 use plimsoll_xds::ads::{CLUSTER, CLUSTER_LOAD_ASSIGNMENT, Variant};
 use plimsoll_xds::driver::ads_client::{self, AdsClientChannels, AdsClientEvent, AdsCommand};
 use plimsoll_xds::driver::{
-    AdsHandler, AdsObserver, AdsOpening, AdsSession, ConnectOptions, ServerOptions, Status, serve,
+    AdsHandler, AdsObserver, AdsOpening, AdsSession, ClientInfo, ConnectOptions, LrsHandler,
+    LrsReporter as _, ServerOptions, Status, serve,
 };
 use plimsoll_xds::node::{NodeInfo, PLIMSOLL_FEATURE};
 use plimsoll_xds::wire;
@@ -26,6 +27,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::*;
 use crate::config::{ConfigFile, ControlConfig};
 use crate::explain::{Question, explain};
+use crate::load_line::Traffic;
+use crate::run::{Bound, Context};
 use crate::server::{Discovery, Handle, LoadReporting, start};
 
 const CUSTOM: &str = "type.googleapis.com/example.Custom";
@@ -251,6 +254,74 @@ async fn clusters_and_endpoints_are_improved_in_all_variants() {
             (1, 1, 0)
         );
     }
+}
+
+/// A relay without services: nothing is rewritten, and every cluster has a load line.
+#[tokio::test]
+async fn clusters_are_shown_without_services() {
+    let behind = control(UPSTREAM);
+    let upstream = run(Discovery::new(behind.clone()), behind.clone()).await;
+    let head = "load_reporting: {interval: 0.1s}\ndemand: {smoothing_time_constant: 0.001s}";
+    let handle = control(&format!(
+        "{head}\nrelay: {{address: '{}'}}",
+        upstream.address
+    ));
+    let server = run(Discovery::new(handle.clone()), handle.clone()).await;
+    let mut direct = Subscriber::start(&upstream, Variant::Sotw, "envoy");
+    let mut relayed = Subscriber::start(&server, Variant::Sotw, "envoy");
+    for subscriber in [&mut direct, &mut relayed] {
+        subscriber.watch(CLUSTER, "*").await;
+        subscriber.watch(CLUSTER_LOAD_ASSIGNMENT, "orders").await;
+    }
+    for type_url in [CLUSTER, CLUSTER_LOAD_ASSIGNMENT] {
+        let original = direct.wait_for(type_url, "orders", |_| true).await;
+        let unchanged = |body: &Bytes| *body == original;
+        relayed.wait_for(type_url, "orders", unchanged).await;
+    }
+    let info = node("envoy").info;
+    let reporting = LoadReporting::new(handle.clone());
+    let mut session = LrsHandler::open(&reporting, &info, &ClientInfo::default())
+        .await
+        .unwrap();
+    let bound = Bound {
+        xds: server.address,
+        admin: None,
+        read_only: None,
+    };
+    let context = Context::new(handle, bound);
+    let work = async {
+        loop {
+            let stats = ClusterStats {
+                cluster_name: "orders".into(),
+                upstream_locality_stats: vec![UpstreamLocalityStats {
+                    locality: info.node.locality.clone(),
+                    total_issued_requests: 30,
+                    ..Default::default()
+                }],
+                total_dropped_requests: 0,
+                load_report_interval: Duration::from_millis(100),
+            };
+            session.reporter.report(&info.node, vec![stats]).await;
+            let lines = context.load_lines(Duration::from_secs(1)).await.unwrap();
+            let line = lines.get("front", "orders").cloned();
+            if let Some(line) = line.filter(|line| !line.warming_up && line.enforce.is_some()) {
+                return line;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let line = tokio::time::timeout(Duration::from_secs(20), work)
+        .await
+        .unwrap();
+    // The server's policy ignores zones: three hosts share the requests of zone a. With ENFORCE
+    // zone a keeps what its two hosts can serve, which is the same.
+    let load = |traffic: Option<Traffic>| traffic.unwrap().zones[0].load.unwrap();
+    assert!((load(line.now) - 1.0).abs() < 0.01);
+    assert!((load(line.enforce) - 1.0).abs() < 0.01);
+    assert!(
+        (load(line.seen) - 1.5).abs() < 0.01,
+        "all were reported in zone a"
+    );
 }
 
 const ORCA: &str = "

@@ -22,8 +22,13 @@ use crate::snapshot::{PriorityView, RoutingSnapshot};
 use crate::time::Instant;
 use crate::units::BASIS_POINTS;
 
-/// Explains a snapshot; priority 0 in detail, ages as of `now`.
-pub(crate) fn explain(snapshot: &RoutingSnapshot, now: Instant) -> Explanation {
+/// Explains a snapshot; priority 0 in detail, ages as of `now`. Loads are computed from `actual`
+/// demand; if it is not known, from the demand that the snapshot knows.
+pub(crate) fn explain(
+    snapshot: &RoutingSnapshot,
+    actual: Option<&Demand>,
+    now: Instant,
+) -> Explanation {
     let config = &snapshot.config;
     let off = ZoneRouting::off(Reason::NotConfigured);
     let first = snapshot.priorities.first();
@@ -32,10 +37,14 @@ pub(crate) fn explain(snapshot: &RoutingSnapshot, now: Instant) -> Explanation {
         || (off.state.name(), off.state.reason()),
         |view| effective(snapshot, view, zone),
     );
-    let true_demand = true_demand(snapshot);
+    let assumed = true_demand(snapshot);
+    let is_measured = assumed.is_measured();
+    let true_demand = actual
+        .filter(|demand| !demand.is_zero())
+        .unwrap_or(&assumed);
     let upstream = snapshot.priorities.first().map(|view| &view.table.counts);
     let localities = upstream.map_or_else(Vec::new, |upstream| upstream.localities.clone());
-    let zones = zones(snapshot, &localities, &true_demand);
+    let zones = zones(snapshot, &localities, true_demand);
     let own_shares = own_shares(snapshot, zone);
     let traffic = traffic_shares(&zones, own_shares.as_deref(), localities.len());
     Explanation {
@@ -46,12 +55,7 @@ pub(crate) fn explain(snapshot: &RoutingSnapshot, now: Instant) -> Explanation {
         endpoint_policy: config.endpoint_policy().name(),
         locality_basis: config.zone_aware().map(ZoneAware::locality_basis),
         state,
-        reason: words::reason(
-            reason_code,
-            zone,
-            config.zone_aware(),
-            true_demand.is_measured(),
-        ),
+        reason: words::reason(reason_code, zone, config.zone_aware(), is_measured),
         reason_code,
         zone_state: zone.state.name(),
         local_percent_to_route_bp: reason_code
@@ -63,7 +67,7 @@ pub(crate) fn explain(snapshot: &RoutingSnapshot, now: Instant) -> Explanation {
         localities: Rows {
             snapshot,
             zone,
-            true_demand: &true_demand,
+            true_demand,
             zones: &zones,
         }
         .rows(own_shares.as_deref().unwrap_or_default(), &traffic),

@@ -73,7 +73,7 @@ pub(super) fn explain(snapshot: &RoutingSnapshot, now: Instant) -> Option<Subset
         panic_mode_any: config.panic_mode_any(),
         default_subset: table.default.as_deref().map(|routing| {
             let metadata = config.default_subset().to_string();
-            balanced(metadata, &super::build::explain(routing, now))
+            balanced(metadata, &super::build::explain(routing, None, now))
         }),
         subsets: subsets
             .iter()
@@ -86,7 +86,7 @@ pub(super) fn explain(snapshot: &RoutingSnapshot, now: Instant) -> Option<Subset
 fn one(subset: &SubsetView<'_>, now: Instant) -> SubsetExplanation {
     let metadata = subset.metadata.to_string();
     if let Some(routing) = subset.routing {
-        return balanced(metadata, &super::build::explain(routing, now));
+        return balanced(metadata, &super::build::explain(routing, None, now));
     }
     SubsetExplanation {
         metadata,

@@ -109,6 +109,24 @@ impl Demand {
         Self::collect(weights.into_iter(), true)
     }
 
+    /// Uses rates, for example requests per second; negative and infinite ones count as 0.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a float saturates when it is cast to an integer"
+    )]
+    pub(crate) fn from_rates(rates: &[(Locality, f64)]) -> Self {
+        // Millionths: shares of simple rates stay exact.
+        let weight =
+            |(locality, rate): &(Locality, f64)| (locality.clone(), (rate * 1e6).round() as u64);
+        Self::from_weights(rates.iter().map(weight))
+    }
+
+    /// Whether no zone has demand.
+    pub(crate) const fn is_zero(&self) -> bool {
+        self.total == 0
+    }
+
     /// Returns the share of `locality` in basis points, rounded down as in Envoy; 0 if it has none.
     pub fn basis_points(&self, locality: &Locality) -> u64 {
         share(self.weight(locality), self.total, BASIS_POINTS)

@@ -27,6 +27,10 @@ const MAX_INTERVALS: u32 = 3;
 /// Fewest reporting nodes of a zone among which one can dominate; of two, one always has half.
 const MIN_NODES_TO_DOMINATE: usize = 3;
 
+/// Request rates by upstream cluster and source; destinations are sorted.
+pub(super) type FlowsByCluster<'a> =
+    BTreeMap<&'a Arc<str>, BTreeMap<&'a Locality, Vec<(&'a Locality, f64)>>>;
+
 /// A change of one reporter's contribution to the sum of one zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Change {
@@ -195,13 +199,29 @@ impl Reports {
     ) -> BTreeMap<(&Locality, &Locality), f64> {
         let mut flows = BTreeMap::new();
         for node in self.nodes.values() {
-            let reports = node.reports();
-            let wanted = reports.filter(|(name, _)| cluster.is_none_or(|cluster| cluster == *name));
-            for (to, rate) in wanted.flat_map(|(_, report)| &report.sent) {
+            let one = cluster.map(|cluster| node.report(cluster).into_iter());
+            let all = cluster
+                .is_none()
+                .then(|| node.reports().map(|(_, report)| report));
+            let reports = one.into_iter().flatten().chain(all.into_iter().flatten());
+            for (to, rate) in reports.flat_map(|report| &report.sent) {
                 *flows.entry((&node.locality, to)).or_default() += rate;
             }
         }
         flows
+    }
+
+    /// Request rates of every upstream cluster, by source, with sorted destinations.
+    pub(super) fn flows_by_cluster(&self) -> FlowsByCluster<'_> {
+        let mut clusters = FlowsByCluster::new();
+        for node in self.nodes.values() {
+            for (cluster, report) in node.reports() {
+                let sources = clusters.entry(cluster).or_default();
+                let sums = sources.entry(&node.locality).or_default();
+                add_sorted(sums, &report.sent);
+            }
+        }
+        clusters
     }
 
     pub(super) fn expire(
@@ -294,6 +314,20 @@ fn settle(
             reported: node.total(),
             counted: node.counted(),
         });
+    }
+}
+
+/// Adds rates to sums; both are sorted by locality.
+fn add_sorted<'a>(sums: &mut Vec<(&'a Locality, f64)>, rates: &'a [(Locality, f64)]) {
+    let mut at = 0;
+    for (to, rate) in rates {
+        while sums.get(at).is_some_and(|(known, _)| *known < to) {
+            at += 1;
+        }
+        match sums.get_mut(at) {
+            Some((known, sum)) if *known == to => *sum += rate,
+            _ => sums.insert(at, (to, *rate)),
+        }
     }
 }
 

@@ -3,15 +3,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use plimsoll_admin::state::{ClusterState, Flow, ZoneState};
+use plimsoll_admin::state::{ClusterState, Flow, PlannedLoad, TotalLoad, ZoneState};
 use plimsoll_admin::what_if::rounded;
 use plimsoll_control::admin::mode_name;
-use plimsoll_control::config::{Mode, Service};
+use plimsoll_control::config::{Cost, Mode, Service};
+use plimsoll_control::delivery::NodeClass;
 use plimsoll_control::fleet_plan::{FleetPlan, ServicePlan};
+use plimsoll_control::load_line::{LoadLine, LoadLines, Traffic, ZoneTraffic};
 use plimsoll_control::state::State;
 use plimsoll_core::counts::HostSetCounts;
 use plimsoll_core::explain::{ChangeExplanation, LocalityExplanation, ZoneExplanation};
 use plimsoll_core::model::locality::Locality;
+use plimsoll_core::planner::fractions::ZoneFraction;
 use plimsoll_core::planner::{FleetView, ScopeView};
 use plimsoll_core::time::Instant;
 
@@ -26,10 +29,12 @@ pub(super) fn clusters(
     state: &State,
     wall_clock: WallClock,
     cache: &mut ExplanationCache,
+    lines: &LoadLines,
     now: Instant,
 ) -> Vec<ClusterState> {
     cache.begin(state);
-    let services = || state.config().services.values();
+    let services = || state.shown_services();
+    let cost = &state.config().cost;
     let fleets: Vec<&Arc<str>> = state.fleets().iter().map(|(name, _)| name).collect();
     if fleets.is_empty() {
         return services()
@@ -42,20 +47,22 @@ pub(super) fn clusters(
         .flat_map(|fleet| services().map(move |service| (fleet, service)));
     let cluster = |(fleet, service): (&Arc<str>, &Arc<Service>)| {
         let explained = cache.of(state, fleet, service);
-        let view = state.planner().fleet(fleet, now);
-        let mut scopes = view.iter().flat_map(FleetView::scopes);
-        let scope = scopes.find(|scope| scope.upstream_cluster() == Some(service.name()));
-        let fleet_plan = state.fleet_plan(fleet);
-        let plan = fleet_plan.and_then(|plan| plan.services.get(service.name()));
         let age = state.delivered_age(fleet, Some(service.name()), now);
         let mut cluster = ClusterBuilder::new(service, explained.as_deref())
-            .with_fleet(fleet_plan)
-            .with_plan(plan)
-            .with_demand(scope.as_ref())
+            .with_fleet(state.fleet_plan(fleet))
+            .with_plan(state.delivered_for(fleet, service))
+            .with_measured(state, fleet, service, now)
+            .with_line(lines.get(fleet, service.name()))
             .finish(service);
         cluster.fleet = fleet.to_string();
-        cluster.warming_up = scope.as_ref().is_some_and(ScopeView::is_warming_up);
+        cluster.basis = state.basis(fleet, service).to_owned();
+        cluster.warming_up = state.is_warming_up(fleet, service.name(), now);
         cluster.confirmed_unix_ms = age.map(|age| wall_clock.ago(now, age));
+        cluster.staleness_threshold_ms = staleness_threshold(state, fleet, service);
+        if let Some(line) = lines.get(fleet, service.name()) {
+            cluster.now = line.now.as_ref().map(|traffic| total(traffic, cost));
+            cluster.enforce = line.enforce.as_ref().map(|traffic| total(traffic, cost));
+        }
         cluster
     };
     pairs.take(MAX).map(cluster).collect()
@@ -83,26 +90,41 @@ struct ClusterBuilder {
     zones: BTreeMap<Locality, ZoneState>,
     flows: BTreeMap<(Locality, Locality), f64>,
     flows_measured: bool,
-    /// Share of a zone's demand (first locality) that the plan sends to a zone (second locality).
-    planned: BTreeMap<(Locality, Locality), f64>,
-    basis: &'static str,
     notes: Vec<String>,
 }
 
-/// Traffic of one zone in requests per second.
-#[derive(Default)]
-struct ZoneTraffic {
-    issued: f64,
-    served: f64,
-    kept: f64,
+/// Returns the age at which proxies discard demand: stock Envoys and gRPC clients keep it, unless
+/// the configuration tells Envoys to discard their fleet.
+fn staleness_threshold(state: &State, fleet: &str, service: &Service) -> Option<u64> {
+    let rules = service.config.zone_aware();
+    let has = |class| state.fleets().classes(fleet).any(|one| one == class);
+    if has(NodeClass::Plimsoll) {
+        return rules.map(|rules| millis(rules.staleness_threshold()));
+    }
+    let stale_after = state.config().endpoint_stale_after;
+    stale_after.filter(|_| has(NodeClass::Envoy)).map(millis)
+}
+
+fn total(traffic: &Traffic, cost: &Cost) -> TotalLoad {
+    TotalLoad {
+        cross_zone_requests_per_second: rounded(traffic.cross_zone),
+        kept_local: traffic.kept_local().map(rounded),
+        highest_load: traffic.highest_load().map(rounded),
+        usd_per_month: rounded(cost.usd_per_month(traffic.cross_zone)),
+    }
+}
+
+fn planned(traffic: &ZoneTraffic) -> PlannedLoad {
+    PlannedLoad {
+        served_requests_per_second: rounded(traffic.served),
+        load: traffic.load.map(rounded),
+        kept_local: traffic.kept_local.map(rounded),
+    }
 }
 
 impl ClusterBuilder {
     fn new(service: &Service, explained: Option<&ClusterExplanation>) -> Self {
-        let mut builder = Self {
-            basis: "host_counts",
-            ..Self::default()
-        };
+        let mut builder = Self::default();
         let Some(explained) = explained else {
             let counts = HostSetCounts::of_assignment(&service.assignment, 0, None);
             for slot in &counts.localities {
@@ -131,10 +153,6 @@ impl ClusterBuilder {
         for zone in &explanation.zones {
             let reason = explained.reasons.get(&zone.locality);
             builder.proxies(zone, reason);
-            for (locality, share) in localities.iter().zip(&zone.shares) {
-                let key = (zone.locality.clone(), locality.clone());
-                builder.planned.insert(key, *share);
-            }
         }
         builder
     }
@@ -152,8 +170,7 @@ impl ClusterBuilder {
         zone.hosts = entry.hosts;
         zone.healthy_hosts = entry.healthy;
         zone.proxies = Some(0);
-        // Rounded in `finish`, after `add_served` has used it.
-        zone.capacity_share = Some(entry.capacity_share);
+        zone.capacity_share = Some(rounded(entry.capacity_share));
         zone.utilization = entry.utilization.map(rounded);
         zone.above_line = entry.above_line.as_ref().map(|above| above.text.clone());
     }
@@ -173,89 +190,76 @@ impl ClusterBuilder {
         self
     }
 
-    fn with_plan(mut self, plan: Option<&ServicePlan>) -> Self {
-        let zones = plan.map_or(&[][..], |plan| &plan.zones);
-        if !zones.is_empty() {
-            self.basis = "measured_demand";
-        }
-        for fraction in zones {
+    fn with_plan(mut self, delivered: &[ZoneFraction]) -> Self {
+        for fraction in delivered {
             let zone = self.zone(&fraction.locality);
             zone.delivered_bp = Some(fraction.fraction.get());
         }
         self
     }
 
-    /// Adds measured demand and flows; if no flows are reported, the flows of the plan.
-    fn with_demand(mut self, scope: Option<&ScopeView<'_>>) -> Self {
-        let Some(scope) = scope else {
-            return self;
-        };
-        for fraction in scope.plan().map_or(&[][..], |plan| &plan.zones) {
+    /// Adds the measured share of every zone.
+    fn with_measured(
+        mut self,
+        state: &State,
+        fleet: &str,
+        service: &Service,
+        now: Instant,
+    ) -> Self {
+        let view = state.planner().fleet(fleet, now);
+        let mut scopes = view.iter().flat_map(FleetView::scopes);
+        let scope = scopes.find(|scope| scope.upstream_cluster() == Some(service.name()));
+        let plan = scope.as_ref().and_then(ScopeView::plan);
+        for fraction in plan.map_or(&[][..], |plan| &plan.zones) {
             let zone = self.zone(&fraction.locality);
             zone.measured_bp = Some(fraction.fraction.get());
             zone.demand_estimated = fraction.estimated;
-            let rate = rounded(fraction.rate_per_second);
-            zone.demand_requests_per_second = Some(rate).filter(|_| fraction.estimated);
+            zone.demand_requests_per_second = Some(0.0);
         }
-        for demand in scope.demand() {
-            let zone = self.zone(demand.locality);
-            zone.demand_requests_per_second = Some(rounded(demand.smoothed_per_second));
+        for demand in scope.iter().flat_map(ScopeView::demand) {
+            self.zone(demand.locality).demand_requests_per_second = Some(0.0);
         }
-        for flow in scope.flows() {
-            let key = (flow.from.clone(), flow.to.clone());
-            self.flows.insert(key, flow.rate_per_second);
-        }
-        self.flows_measured = !self.flows.is_empty();
-        if !self.flows_measured {
-            for ((from, to), share) in &self.planned {
-                let demand = self
-                    .zones
-                    .get(from)
-                    .and_then(|z| z.demand_requests_per_second);
-                let rate = demand.unwrap_or_default() * share;
-                if rate > 0.0 {
-                    self.flows.insert((from.clone(), to.clone()), rate);
-                }
-            }
-        }
-        self.add_served();
         self
     }
 
-    /// Computes how much each zone serves, relative to its load line (fair share).
-    fn add_served(&mut self) {
-        let total: f64 = self.flows.values().sum();
-        if total <= 0.0 {
-            return;
-        }
-        let mut sums: BTreeMap<Locality, ZoneTraffic> = BTreeMap::new();
-        for locality in self.zones.keys() {
-            sums.insert(locality.clone(), ZoneTraffic::default());
-        }
-        for ((from, to), rate) in &self.flows {
-            sums.entry(from.clone()).or_default().issued += rate;
-            let there = sums.entry(to.clone()).or_default();
-            there.served += rate;
-            there.kept += if from == to { *rate } else { 0.0 };
-        }
-        let measured = self.flows_measured;
-        for (locality, sums) in sums {
-            let zone = self.zone(&locality);
-            zone.served_requests_per_second = Some(rounded(sums.served));
-            if measured && sums.issued > 0.0 {
-                zone.kept_local = Some(rounded(sums.kept / sums.issued));
+    /// Adds demand, flows and loads: as reported or, without load reports, as routed now.
+    fn with_line(mut self, line: Option<&LoadLine>) -> Self {
+        let Some(line) = line else {
+            return self;
+        };
+        let shown = line.seen.as_ref().or(line.now.as_ref());
+        self.flows_measured = line.seen.is_some();
+        for (index, of) in line.zones.iter().enumerate() {
+            let zone = self.zone(&of.locality);
+            if zone.demand_requests_per_second.is_some() {
+                zone.demand_requests_per_second = Some(rounded(of.demand));
             }
-            let line = zone.capacity_share.map(|share| share * total);
-            zone.line_requests_per_second = line.map(rounded);
-            if let Some(line) = line.filter(|line| *line > 0.0) {
-                zone.load = Some(rounded(sums.served / line));
-            }
+            let at = |traffic: &Option<Traffic>| {
+                let traffic = traffic.as_ref()?.zones.get(index)?;
+                Some(planned(traffic))
+            };
+            (zone.now, zone.enforce) = (at(&line.now), at(&line.enforce));
+            let Some(traffic) = shown else {
+                continue;
+            };
+            let own = &traffic.zones[index];
+            zone.served_requests_per_second = Some(rounded(own.served));
+            zone.kept_local = own.kept_local.map(rounded).filter(|_| line.seen.is_some());
+            let has_capacity = zone.capacity_share.is_some();
+            let share = of.capacity_share * traffic.requests;
+            zone.line_requests_per_second = has_capacity.then(|| rounded(share));
+            zone.load = own.load.map(rounded);
         }
+        let flows = shown.map_or(&[][..], |traffic| &traffic.flows);
+        for &(from, to, rate) in flows {
+            let [from, to] = [from, to].map(|index| line.zones[index].locality.clone());
+            self.flows.insert((from, to), rate);
+        }
+        self
     }
 
     fn finish(mut self, service: &Service) -> ClusterState {
         for zone in self.zones.values_mut() {
-            zone.capacity_share = zone.capacity_share.map(rounded);
             // The reason is that of the plan; what is measured decides whether one is needed.
             zone.above_line = match zone.load {
                 Some(load) if load <= NOTICED => None,
@@ -271,8 +275,6 @@ impl ClusterBuilder {
         let flow = |((from, to), rate): (&(Locality, Locality), &f64)| {
             Some(Flow(*index.get(from)?, *index.get(to)?, rounded(*rate)))
         };
-        let zone_aware = service.config.zone_aware();
-        let threshold = zone_aware.map(|rules| millis(rules.staleness_threshold()));
         let locality_policy = service.config.locality_policy().name();
         let endpoint_policy = service.config.endpoint_policy().name();
         ClusterState {
@@ -280,8 +282,7 @@ impl ClusterBuilder {
             mode: Some(mode_name(service.mode).to_owned()),
             ramp_percent: Some(service.ramp),
             policy: format!("{locality_policy}, {endpoint_policy}"),
-            basis: self.basis.to_owned(),
-            staleness_threshold_ms: threshold,
+            basis: "host_counts".to_owned(),
             flows: self.flows.iter().filter_map(flow).collect(),
             flows_measured: self.flows_measured,
             zones: self.zones.into_values().collect(),

@@ -50,9 +50,8 @@ impl ExplanationCache {
     /// Starts a document: resets the budget and drops entries of removed fleets and services.
     pub(super) fn begin(&mut self, state: &State) {
         self.budget = MAX_PER_DOCUMENT;
-        let services = &state.config().services;
         self.entries.retain(|(fleet, cluster), _| {
-            state.fleet_plan(fleet).is_some() && services.contains_key(cluster)
+            state.fleet_plan(fleet).is_some() && state.service(cluster).is_some()
         });
     }
 

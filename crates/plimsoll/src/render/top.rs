@@ -5,11 +5,11 @@ use plimsoll_admin::state::{
     AckStatus, ClusterState, DashboardState, EventState, NodeState, Notice, Severity, ZoneState,
 };
 
-use super::bar;
 use super::style::{Style, Tone};
 use super::table::{Align, Cell, Table, visible};
 use super::text::{painted, routing, title};
 use super::wrap::{WIDTH, wrap_to};
+use super::{bar, compare};
 
 /// Load factors above which a zone is marked as above or far above its load line.
 const ABOVE: f64 = 1.06;
@@ -102,6 +102,9 @@ impl Renderer {
         if let Some(line) = crossing(cluster) {
             section.push_str(&self.line("  ", &line, Tone::Plain));
         }
+        for line in compare::lines(cluster) {
+            section.push_str(&self.line("  ", &line, Tone::Plain));
+        }
         for note in &cluster.notes {
             section.push_str(&self.line("  ", note, Tone::Dim));
         }
@@ -163,14 +166,13 @@ fn name_of(cluster: &ClusterState) -> String {
 
 fn basis_line(cluster: &ClusterState, now_unix_ms: u64) -> String {
     let mut words = Vec::new();
-    if !cluster.basis.is_empty() {
+    if cluster.warming_up {
+        words.push("warming up".to_owned());
+    } else if !cluster.basis.is_empty() {
         words.push(format!("by {}", cluster.basis.replace('_', " ")));
     }
     if let Some(confirmed) = cluster.confirmed_unix_ms {
         words.push(format!("confirmed {}", age(confirmed, now_unix_ms)));
-    }
-    if cluster.warming_up {
-        words.push("warming up".to_owned());
     }
     words.extend(cluster.mode.clone());
     words.extend(cluster.ramp_percent.map(|ramp| format!("ramp {ramp} %")));

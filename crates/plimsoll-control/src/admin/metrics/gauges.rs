@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_core::planner::FleetView;
 use plimsoll_core::planner::fractions::ZoneFraction;
 use plimsoll_core::time::Instant;
 use plimsoll_xds::ads::Variant;
@@ -11,13 +12,24 @@ use plimsoll_xds::replica::ReplicaRecord;
 
 use super::super::report::{class_name, mode_name};
 use super::Values;
+use super::load::Detailed;
 use crate::delivery::NodeClass;
+use crate::load_line::{LoadLine, LoadLines};
 use crate::server::Handle;
 use crate::state::State;
 use crate::store::StoreStats;
 use crate::unreported::{Subscriptions, Unreported};
 
-pub(super) fn of_state(state: &State, subscriptions: &Subscriptions, now: Instant) -> Values {
+/// Most clusters without load line whose demand has series.
+const MAX_UNKNOWN: usize = 50;
+
+pub(super) fn of_state(
+    state: &State,
+    subscriptions: &Subscriptions,
+    lines: &LoadLines,
+    detailed: &Detailed<'_>,
+    now: Instant,
+) -> Values {
     let mut values = Values::default();
     for service in state.config().services.values() {
         values.add("clusters", &[mode_name(service.mode)], 1);
@@ -46,8 +58,10 @@ pub(super) fn of_state(state: &State, subscriptions: &Subscriptions, now: Instan
             let streams = u64::from(member.lrs_streams);
             values.add("load_reporting_streams", &[], streams);
         }
-        add_demand(&mut values, state, fleet, now);
-        add_delivered(&mut values, state, fleet, now);
+        // A gauge by fleet starts at zero as well.
+        values.add("nodes_nacked", &[fleet], 0);
+        add_demand(&mut values, state, fleet, lines, detailed, now);
+        add_delivered(&mut values, state, fleet, detailed, now);
     }
     for (fleet, ..) in Unreported::new(state, subscriptions, now).iter() {
         values.add("nodes_unreported", &[fleet], 1);
@@ -82,14 +96,35 @@ pub(super) fn add_store(values: &mut Values, state: &State, stats: Option<&Store
 }
 
 /// Adds the demand for each cluster; the demand of a fleet is the sum over its clusters.
-fn add_demand(values: &mut Values, state: &State, fleet: &Arc<str>, now: Instant) {
-    let Some(view) = state.planner().fleet(fleet, now) else {
-        return;
-    };
-    for scope in view.scopes() {
+fn add_demand(
+    values: &mut Values,
+    state: &State,
+    fleet: &Arc<str>,
+    lines: &LoadLines,
+    detailed: &Detailed<'_>,
+    now: Instant,
+) {
+    let own = |line: &&LoadLine| line.fleet == *fleet;
+    for line in lines.iter().filter(own) {
+        for zone in &line.zones {
+            if detailed.contains(&(&*line.fleet, &*line.cluster)) {
+                let labels = [&**fleet, &*line.cluster, &zone.locality.to_string()];
+                values.add("demand_requests_per_second", &labels, 0.0);
+            }
+        }
+    }
+    // Clusters without load line: those of a relay whose endpoints are not known.
+    let mut unknown = MAX_UNKNOWN;
+    let view = state.planner().fleet(fleet, now);
+    for scope in view.iter().flat_map(FleetView::scopes) {
         let Some(cluster) = scope.upstream_cluster() else {
             continue;
         };
+        if lines.get(fleet, cluster).is_none() && unknown > 0 {
+            unknown -= 1;
+        } else if !detailed.contains(&(&**fleet, &**cluster)) {
+            continue;
+        }
         for zone in scope.demand() {
             let locality = zone.locality.to_string();
             let labels = [&**fleet, cluster, &locality];
@@ -100,15 +135,23 @@ fn add_demand(values: &mut Values, state: &State, fleet: &Arc<str>, now: Instant
     }
 }
 
-fn add_delivered(values: &mut Values, state: &State, fleet: &Arc<str>, now: Instant) {
-    let Some(plan) = state.fleet_plan(fleet) else {
-        return;
-    };
+fn add_delivered(
+    values: &mut Values,
+    state: &State,
+    fleet: &Arc<str>,
+    detailed: &Detailed<'_>,
+    now: Instant,
+) {
     let age = state.delivered_age(fleet, None, now);
-    add_fractions(values, "fleet", &[fleet], &plan.zones, age);
-    for (cluster, service) in &plan.services {
-        let age = state.delivered_age(fleet, Some(cluster), now);
-        add_fractions(values, "cluster", &[fleet, cluster], &service.zones, age);
+    let zones = state.delivered(fleet);
+    add_fractions(values, "fleet", &[fleet], zones, age);
+    for service in state.config().services.values() {
+        let cluster = service.name();
+        if detailed.contains(&(&**fleet, &**cluster)) {
+            let age = state.delivered_age(fleet, Some(cluster), now);
+            let zones = state.delivered_for(fleet, service);
+            add_fractions(values, "cluster", &[fleet, cluster], zones, age);
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use super::super::responses::{
     ClassDelivery, Cluster, ClusterFleet, Clusters, Endpoints, Traffic, Weight, Weights,
 };
 use super::{
-    ListQuery, basis, class_name, delivery, delivery_name, fractions, millis, mode_name, rounded,
+    ListQuery, class_name, delivery, delivery_name, fractions, millis, mode_name, rounded,
 };
 use crate::config::Service;
 use crate::delivery::{NodeClass, fleet_ramp, steering};
@@ -78,8 +78,9 @@ fn fleets(state: &State, service: &Service, query: &ListQuery, now: Instant) -> 
         let age = state.delivered_age(fleet, Some(service.name()), now);
         Some(ClusterFleet {
             fleet: Arc::clone(fleet),
-            basis: basis(&plan.zones),
-            delivered: fractions(&plan.zones),
+            basis: state.basis(fleet, service),
+            warming_up: state.is_warming_up(fleet, service.name(), now),
+            delivered: fractions(state.delivered_for(fleet, service)),
             delivered_age_ms: age.map(millis),
             traffic: traffic(state, fleet, service, now),
             locality_weights: weights(plan),

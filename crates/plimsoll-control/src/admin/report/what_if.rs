@@ -2,14 +2,21 @@
 
 use plimsoll_core::explain::Explanation;
 
-use super::super::responses::{LocalityShares, Shares, WhatIf, ZoneShares};
+use super::super::responses::{EnforcedShares, LocalityShares, Shares, WhatIf, ZoneShares};
 use super::rounded;
 
-pub(in crate::admin) fn what_if(before: &Explanation, after: &Explanation) -> WhatIf {
+/// Converts the explanations before and after the change: as routed now, and as enforced.
+pub(in crate::admin) fn what_if(now: [&Explanation; 2], enforced: [&Explanation; 2]) -> WhatIf {
+    let [before, after] = now.map(shares);
+    let [enforced_before, enforced_after] = enforced.map(shares);
     WhatIf {
-        cluster: before.cluster.clone(),
-        before: shares(before),
-        after: shares(after),
+        cluster: now[0].cluster.clone(),
+        before,
+        after,
+        enforce: EnforcedShares {
+            before: enforced_before,
+            after: enforced_after,
+        },
     }
 }
 

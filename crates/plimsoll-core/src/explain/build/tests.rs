@@ -124,6 +124,37 @@ fn seed_000_after() {
     assert_eq!(kept, [0.6, 1.0, 1.0]);
 }
 
+/// Shadow mode: proxies go by host counts and know no fractions, the control plane knows demand.
+#[test]
+fn loads_follow_the_given_demand_and_decisions_the_assumed_one() {
+    let fleet: Zones<'_> = &[("a", 3, 3, None), ("b", 5, 5, None), ("c", 2, 2, None)];
+    let zone_aware = ZoneAware::try_new(ZoneAwareParts::default()).unwrap();
+    let config = ClusterConfigParts {
+        name: "orders".into(),
+        locality_policy: LocalityPolicy::ZoneAware(zone_aware),
+        ..Default::default()
+    };
+    let config = Arc::new(ClusterConfig::try_new(config).unwrap());
+    let mut balancer = Balancer::new(config, Locality::zone_only("a"), Instant::ORIGIN);
+    balancer.handle_fleet_assignment(assignment(fleet), Instant::ORIGIN);
+    balancer.handle_assignment(assignment(UPSTREAM), Instant::ORIGIN);
+    let snapshot = balancer.poll_snapshot().unwrap();
+    let assumed = snapshot.explain();
+    assert_eq!(load_factors(&assumed), ["1.00", "1.00", "1.00"]);
+    let demand = [("a", 50.0), ("b", 35.0), ("c", 15.0)]
+        .map(|(zone, rate)| (Locality::zone_only(zone), rate));
+    let actual = snapshot.explain_with_demand(&demand, Instant::ORIGIN);
+    assert_eq!(load_factors(&actual), ["1.67", "0.70", "0.75"]);
+    assert_eq!(actual.state, assumed.state);
+    assert_eq!(actual.reason, assumed.reason, "the decision is the same");
+    let unknown = [
+        (Locality::zone_only("a"), 0.0),
+        (Locality::zone_only("b"), f64::NAN),
+    ];
+    let unknown = snapshot.explain_with_demand(&unknown, Instant::ORIGIN);
+    assert_eq!(unknown, assumed, "no demand is no information");
+}
+
 #[test]
 fn localities_seen_from_other_zones_keep_the_local_order() {
     // Seen from zone c, localities are ordered c, a, b; the matrix of shares must not mix them up.

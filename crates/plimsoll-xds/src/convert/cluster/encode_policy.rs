@@ -457,7 +457,7 @@ fn zone_aware(settings: &ZoneAware, own: bool) -> ZoneAwareMessage {
             CapacityBasis::HealthyHostsNum => 0,
             CapacityBasis::HealthyHostsWeight => 1,
         },
-        dead_band_bp: settings.written_dead_band().map(|band| band.get()),
+        dead_band_bp: settings.written_dead_band().map(BasisPoints::get),
         observed_load_period: Some(settings.observed_load_period().into()),
         all_priorities: settings.all_priorities(),
         ..message

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::compare::compare;
 use crate::support::checked::{Checked, reads_as};
 use crate::support::control::Control;
 use crate::support::page::{DESKTOP, Page};
@@ -51,6 +52,7 @@ fn every_number_agrees_with_the_admin_api() {
     clusters(&mut page, &api);
     age_and_staleness(&mut page, &control);
     nodes(&mut page, &control);
+    compare(&mut page, &control, "orders");
     page.page.screenshot("control-light");
     page.page.assert_tidy();
     what_if(&mut page, &control);
@@ -385,7 +387,7 @@ fn age_and_staleness(page: &mut Checked, control: &Control) {
     match threshold {
         Some(_) => assert_eq!(note, format!("stale after {seconds} s")),
         // Envoy has no staleness threshold.
-        None => assert_eq!(note, "by load reports"),
+        None => assert_eq!(note, "proxies keep it"),
     }
     let confirmed = page.shown("#tiles [data-tile=confirmed] dd").0;
     let taken = page
@@ -480,6 +482,17 @@ fn what_if(page: &mut Checked, control: &Control) {
         );
         let state = &zone_of(&after["zones"], zone)["state"];
         page.says(&of("state"), state_label(state));
+    }
+    for zone in ZONES {
+        let of = |field: &str| format!("#whatif-enforce tr[data-key={zone}] [data-field={field}]");
+        let after = &answer["enforce"]["after"];
+        page.says(&of("zone"), zone);
+        let load = page.shown(&of("load")).0;
+        let row = zone_of(&after["localities"], zone);
+        assert_eq!(load.as_f64(), row["load_factor"].as_f64(), "{zone}");
+        let kept = page.shown(&of("kept")).0;
+        let row = zone_of(&after["zones"], zone);
+        assert_eq!(kept.as_f64(), row["kept_local"].as_f64(), "{zone}");
     }
     // The form is filled with the current numbers.
     for zone in ZONES {

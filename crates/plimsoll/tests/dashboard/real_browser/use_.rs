@@ -185,7 +185,7 @@ fn a_what_if_answer_agrees_with_the_admin_api() {
             ("demand", "demand_share"),
         ] {
             let cell = format!(
-                "#whatif-answer tbody tr:nth-child({}) [data-field={field}]",
+                "#whatif-shares tbody tr:nth-child({}) [data-field={field}]",
                 index + 1
             );
             let value = page.eval(&format!(
@@ -210,7 +210,7 @@ fn a_what_if_answer_agrees_with_the_admin_api() {
         "4",
     );
     page.click("#whatif-ask");
-    page.wait("document.querySelectorAll('#whatif-answer tbody tr').length === 4");
+    page.wait("document.querySelectorAll('#whatif-shares tbody tr').length === 4");
     page.screenshot("what-if");
     page.assert_tidy();
     page.type_into(

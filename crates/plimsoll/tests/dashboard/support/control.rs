@@ -102,6 +102,26 @@ impl Control {
         self
     }
 
+    /// Connects a proxy per zone: demand 50/35/15, and every request stays in its zone.
+    pub(crate) fn with_shadow_proxies(self) -> Self {
+        let proxies = [
+            ("gateway-a", "zone-a", 500),
+            ("gateway-b", "zone-b", 350),
+            ("gateway-c", "zone-c", 150),
+        ];
+        for (id, zone, requests) in proxies {
+            let sent = vec![(zone, requests)];
+            let proxy = Proxy {
+                id,
+                zone,
+                sent,
+                plimsoll: false,
+            };
+            start(proxy, self.xds);
+        }
+        self
+    }
+
     /// URL of the dashboard.
     pub(crate) fn address(&self) -> String {
         format!("http://{}/", self.admin)

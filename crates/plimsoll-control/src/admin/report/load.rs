@@ -1,0 +1,77 @@
+//! Response of `/api/v1/load`: load lines of every fleet and service.
+
+use std::sync::Arc;
+
+use super::super::responses::{self, Load, ZoneLoad};
+use super::{ListQuery, mode_name, rounded};
+use crate::config::Cost;
+use crate::load_line::{LoadLine, LoadLines, Traffic, ZoneLine, ZoneTraffic};
+
+/// Lists the load lines that match the query, by fleet and cluster.
+pub(in crate::admin) fn load(lines: &LoadLines, cost: &Cost, query: &ListQuery) -> Load {
+    let matches = |line: &&LoadLine| {
+        let is = |wanted: &Option<String>, name: &str| {
+            wanted.as_deref().is_none_or(|wanted| wanted == name)
+        };
+        is(&query.fleet, &line.fleet) && is(&query.name, &line.cluster)
+    };
+    let matching = || lines.iter().filter(matches);
+    let shown = matching().skip(query.offset).take(query.limit);
+    Load {
+        total: matching().count(),
+        offset: query.offset,
+        cost: responses::Cost {
+            usd_per_gigabyte: cost.usd_per_gigabyte,
+            bytes_per_request: cost.bytes_per_request,
+            assumed: cost.is_assumed,
+        },
+        load_lines: shown.map(|line| load_line(line, cost)).collect(),
+    }
+}
+
+/// Converts one load line.
+pub(in crate::admin) fn load_line(line: &LoadLine, cost: &Cost) -> responses::LoadLine {
+    let total = |traffic: &Traffic| responses::TotalLoad {
+        requests_per_second: rounded(traffic.requests),
+        cross_zone_requests_per_second: rounded(traffic.cross_zone),
+        kept_local: traffic.kept_local().map(rounded),
+        highest_load: traffic.highest_load().map(rounded),
+        usd_per_month: rounded(cost.usd_per_month(traffic.cross_zone)),
+    };
+    let zone = |(index, zone): (usize, &ZoneLine)| {
+        let of = |traffic: &Option<Traffic>| {
+            let traffic = traffic.as_ref()?.zones.get(index)?;
+            Some(zone_load(*traffic))
+        };
+        responses::ZoneLine {
+            locality: (&zone.locality).into(),
+            demand_requests_per_second: rounded(zone.demand),
+            capacity_share: rounded(zone.capacity_share),
+            line_requests_per_second: rounded(zone.line),
+            seen: of(&line.seen),
+            now: of(&line.now),
+            enforce: of(&line.enforce),
+        }
+    };
+    responses::LoadLine {
+        fleet: Arc::clone(&line.fleet),
+        cluster: Arc::clone(&line.cluster),
+        mode: mode_name(line.mode),
+        ramp_percent: line.ramp,
+        basis: line.basis,
+        warming_up: line.warming_up,
+        demand_requests_per_second: rounded(line.demand()),
+        seen: line.seen.as_ref().map(total),
+        now: line.now.as_ref().map(total),
+        enforce: line.enforce.as_ref().map(total),
+        zones: line.zones.iter().enumerate().map(zone).collect(),
+    }
+}
+
+fn zone_load(traffic: ZoneTraffic) -> ZoneLoad {
+    ZoneLoad {
+        served_requests_per_second: rounded(traffic.served),
+        load: traffic.load.map(rounded),
+        kept_local: traffic.kept_local.map(rounded),
+    }
+}

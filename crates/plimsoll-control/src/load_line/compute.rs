@@ -1,0 +1,168 @@
+//! Computes load lines from what `collect` has copied, beside the writer.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_core::model::locality::Locality;
+
+use super::collect::{Collected, collect};
+use super::shares::Shares;
+use super::{LoadLine, Traffic, ZoneLine, ZoneTraffic};
+use crate::run::Context;
+use crate::server::Stopped;
+use crate::state::State;
+
+/// Load lines of every pair of fleet and service, sorted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LoadLines(Vec<LoadLine>);
+
+impl LoadLines {
+    /// Returns all load lines, sorted by fleet and service.
+    pub fn iter(&self) -> std::slice::Iter<'_, LoadLine> {
+        self.0.iter()
+    }
+
+    /// Returns the load line of one fleet and service.
+    pub fn get(&self, fleet: &str, cluster: &str) -> Option<&LoadLine> {
+        let key = |line: &LoadLine| (&*line.fleet, &*line.cluster).cmp(&(fleet, cluster));
+        let found = self.0.binary_search_by(key).ok()?;
+        self.0.get(found)
+    }
+}
+
+impl Context {
+    /// Computes the load lines of every fleet and service. Routing shares that have changed are
+    /// computed first, for at most `budget`; beyond it, load lines have the previous ones.
+    pub async fn load_lines(&self, budget: Duration) -> Result<LoadLines, Stopped> {
+        self.shares.refresh(self, budget).await?;
+        let cache = self.shares.clone();
+        let inspect = move |state: &State, now| collect(state, &cache, now);
+        let collected = self.handle.inspect(inspect).await?;
+        let compute = move || {
+            let mut lines: Vec<LoadLine> = collected.into_iter().map(load_line).collect();
+            lines.sort_by(|a, b| (&a.fleet, &a.cluster).cmp(&(&b.fleet, &b.cluster)));
+            LoadLines(lines)
+        };
+        let computed = tokio::task::spawn_blocking(compute);
+        // The thread only fails if it panics, or if the runtime shuts down.
+        computed.await.map_err(|_| Stopped)
+    }
+}
+
+/// Positions of zones in [`LoadLine::zones`].
+type Index<'a> = BTreeMap<&'a Locality, usize>;
+
+pub(super) fn load_line(collected: Collected) -> LoadLine {
+    let Collected { shares, demand, .. } = &collected;
+    let zones = all_zones(&collected);
+    let index: Index<'_> = zones.iter().zip(0..).collect();
+    let capacity: Vec<f64> = zones
+        .iter()
+        .map(|zone| shares.now.capacity.get(zone).copied().unwrap_or(0.0))
+        .collect();
+    let total: f64 = demand.values().sum();
+    let edge = |(from, to, rate): &(Locality, Locality, f64)| {
+        Some((*index.get(from)?, *index.get(to)?, *rate))
+    };
+    let seen: Vec<_> = collected.flows.iter().filter_map(edge).collect();
+    let planned = |shares: &Shares| {
+        let flows = planned(shares, demand, &index);
+        (!flows.is_empty()).then(|| Traffic::new(flows, &capacity))
+    };
+    let now = planned(&shares.now);
+    let enforce = if Arc::ptr_eq(&shares.now, &shares.enforce) {
+        now.clone()
+    } else {
+        planned(&shares.enforce)
+    };
+    let zone = |(locality, capacity_share): (&Locality, &f64)| ZoneLine {
+        locality: locality.clone(),
+        demand: demand.get(locality).copied().unwrap_or(0.0),
+        capacity_share: *capacity_share,
+        line: capacity_share * total,
+    };
+    LoadLine {
+        fleet: Arc::clone(&collected.key.0),
+        cluster: Arc::clone(&collected.key.1),
+        mode: collected.mode,
+        ramp: collected.ramp,
+        basis: collected.basis,
+        on_fallback: collected.on_fallback,
+        warming_up: collected.warming_up,
+        zones: zones.iter().zip(&capacity).map(zone).collect(),
+        seen: (!seen.is_empty()).then(|| Traffic::new(seen, &capacity)),
+        now,
+        enforce,
+    }
+}
+
+fn all_zones(collected: &Collected) -> Vec<Locality> {
+    let mut zones: BTreeSet<&Locality> = collected.shares.now.capacity.keys().collect();
+    zones.extend(collected.shares.enforce.capacity.keys());
+    zones.extend(collected.demand.keys());
+    zones.extend(&collected.proxies);
+    for (from, to, _) in &collected.flows {
+        zones.extend([from, to]);
+    }
+    zones.into_iter().cloned().collect()
+}
+
+/// Requests per second from zone to zone if proxies divide measured demand by `shares`.
+fn planned(
+    shares: &Shares,
+    demand: &BTreeMap<Locality, f64>,
+    index: &Index<'_>,
+) -> Vec<(usize, usize, f64)> {
+    let columns: Vec<Option<usize>> = shares
+        .capacity
+        .keys()
+        .map(|zone| index.get(zone).copied())
+        .collect();
+    let mut flows = Vec::new();
+    for (from, rate) in demand {
+        let (Some(row), Some(&at)) = (shares.rows.get(from), index.get(from)) else {
+            continue;
+        };
+        let edges = columns
+            .iter()
+            .zip(row)
+            .filter_map(|(to, share)| Some((at, (*to)?, rate * share)));
+        flows.extend(edges.filter(|(_, _, rate)| *rate > 0.0));
+    }
+    flows
+}
+
+impl Traffic {
+    /// Sums up flows between zones with these shares of the capacity.
+    fn new(flows: Vec<(usize, usize, f64)>, capacity: &[f64]) -> Self {
+        let zones = capacity.len();
+        let [mut issued, mut served, mut kept] =
+            [vec![0.0; zones], vec![0.0; zones], vec![0.0; zones]];
+        let (mut requests, mut cross_zone) = (0.0, 0.0);
+        for &(from, to, rate) in &flows {
+            issued[from] += rate;
+            served[to] += rate;
+            requests += rate;
+            if from == to {
+                kept[from] += rate;
+            } else {
+                cross_zone += rate;
+            }
+        }
+        let zone = |zone: usize| {
+            let line = capacity[zone] * requests;
+            ZoneTraffic {
+                served: served[zone],
+                load: (line > 0.0).then(|| served[zone] / line),
+                kept_local: (issued[zone] > 0.0).then(|| kept[zone] / issued[zone]),
+            }
+        };
+        Self {
+            zones: (0..zones).map(zone).collect(),
+            flows,
+            requests,
+            cross_zone,
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! [`Shares`]: how the proxies of every zone divide their requests, and [`ShareCache`].
+//!
+//! Shares only change with the configuration, the proxies of a fleet and the delivered demand, but
+//! take a balancer to compute. They are computed beside the writer, a few at a time, and kept.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use plimsoll_core::explain::{Explanation, LocalityExplanation, ZoneExplanation};
+use plimsoll_core::model::locality::Locality;
+use plimsoll_core::planner::fractions::ZoneFraction;
+use plimsoll_core::time::Instant;
+
+use super::enforced::is_enforced;
+use crate::config::{ControlConfig, Service};
+use crate::explain::{Prepared, Question, Routing};
+use crate::fleet_plan::FleetPlan;
+use crate::run::Context;
+use crate::server::Stopped;
+use crate::state::State;
+
+/// Pairs of fleet and service that are prepared between two messages of the writer.
+const PREPARED_AT_ONCE: usize = 4;
+
+/// How the proxies of every zone divide their requests to one service.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Shares {
+    /// Share of the capacity of every zone with hosts.
+    pub(super) capacity: BTreeMap<Locality, f64>,
+    /// By zone of the proxies: the share of each zone in `capacity`, in its order. Empty if only
+    /// the proxies know.
+    pub(super) rows: BTreeMap<Locality, Vec<f64>>,
+}
+
+/// Shares of one service now and with `mode: ENFORCE`.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ServiceShares {
+    pub(super) now: Arc<Shares>,
+    pub(super) enforce: Arc<Shares>,
+}
+
+/// Names of the fleet and of the service.
+pub(super) type Key = (Arc<str>, Arc<str>);
+
+/// Shares that were computed before, shared by cloning.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ShareCache {
+    entries: Arc<Mutex<BTreeMap<Key, Entry>>>,
+    /// Held while shares are computed: one caller at a time.
+    computing: Arc<tokio::sync::Mutex<()>>,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    config: Arc<ControlConfig>,
+    inputs: u64,
+    shares: ServiceShares,
+}
+
+struct Stale {
+    key: Key,
+    config: Arc<ControlConfig>,
+    inputs: u64,
+    now: Prepared,
+    /// `None` if it is the same as `now`.
+    enforce: Option<Prepared>,
+}
+
+impl Shares {
+    fn of(explanation: &Explanation) -> Self {
+        let rows = explanation.localities.iter();
+        let order: Vec<Locality> = rows.map(LocalityExplanation::locality).collect();
+        let capacity: BTreeMap<Locality, f64> = order
+            .iter()
+            .cloned()
+            .zip(explanation.localities.iter().map(|row| row.capacity_share))
+            .collect();
+        let row = |zone: &ZoneExplanation| {
+            let shares = order.iter().zip(&zone.shares);
+            let by_zone: BTreeMap<&Locality, f64> =
+                shares.map(|(to, share)| (to, *share)).collect();
+            let sorted = capacity.keys();
+            let share = |to| by_zone.get(to).copied().unwrap_or(0.0);
+            (zone.locality.clone(), sorted.map(share).collect())
+        };
+        Self {
+            rows: explanation.zones.iter().map(row).collect(),
+            capacity,
+        }
+    }
+}
+
+impl ShareCache {
+    pub(super) fn get(&self, key: &Key) -> Option<ServiceShares> {
+        self.lock().get(key).map(|entry| entry.shares.clone())
+    }
+
+    /// Computes shares whose inputs have changed, until `budget` is used up; the others follow in
+    /// later calls and stay as they were.
+    pub(super) async fn refresh(&self, context: &Context, budget: Duration) -> Result<(), Stopped> {
+        let _turn = self.computing.lock().await;
+        let started = tokio::time::Instant::now();
+        loop {
+            let cache = self.clone();
+            let find = move |state: &State, now| cache.stale(state, now);
+            let stale = context.handle.inspect(find).await?;
+            if stale.is_empty() {
+                return Ok(());
+            }
+            let cache = self.clone();
+            let compute = move || stale.into_iter().for_each(|stale| cache.compute(stale));
+            // The thread only fails if it panics, or if the runtime shuts down.
+            tokio::task::spawn_blocking(compute)
+                .await
+                .map_err(|_| Stopped)?;
+            if started.elapsed() >= budget {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Like [`Self::refresh`], in the calling thread.
+    #[cfg(test)]
+    pub(super) fn refresh_now(&self, state: &State, now: Instant) {
+        loop {
+            let stale = self.stale(state, now);
+            if stale.is_empty() {
+                return;
+            }
+            stale.into_iter().for_each(|stale| self.compute(stale));
+        }
+    }
+
+    /// Drops entries of removed fleets and services, and prepares some that have changed.
+    fn stale(&self, state: &State, now: Instant) -> Vec<Stale> {
+        let mut entries = self.lock();
+        entries.retain(|(fleet, cluster), _| {
+            state.fleet_plan(fleet).is_some() && state.service(cluster).is_some()
+        });
+        let mut stale = Vec::new();
+        for (fleet, _) in state.fleets().iter() {
+            let Some(plan) = state.fleet_plan(fleet) else {
+                continue;
+            };
+            let of_fleet = fleet_inputs(state, fleet, plan);
+            for service in state.shown_services() {
+                if stale.len() >= PREPARED_AT_ONCE {
+                    return stale;
+                }
+                let key = (Arc::clone(fleet), Arc::clone(service.name()));
+                let inputs = inputs(state, fleet, of_fleet, plan, service);
+                let current = entries.get(&key).is_some_and(|entry| {
+                    Arc::ptr_eq(&entry.config, state.config()) && entry.inputs == inputs
+                });
+                if !current {
+                    stale.extend(prepare(state, key, service, inputs, now));
+                }
+            }
+        }
+        stale
+    }
+
+    fn compute(&self, stale: Stale) {
+        let shares = |prepared: Prepared| {
+            let explained = prepared.explain().ok();
+            Arc::new(explained.as_ref().map(Shares::of).unwrap_or_default())
+        };
+        let now = shares(stale.now);
+        let enforce = stale.enforce.map_or_else(|| Arc::clone(&now), shares);
+        let entry = Entry {
+            config: stale.config,
+            inputs: stale.inputs,
+            shares: ServiceShares { now, enforce },
+        };
+        self.lock().insert(stale.key, entry);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn prepare(state: &State, key: Key, service: &Service, inputs: u64, now: Instant) -> Option<Stale> {
+    let question = Question {
+        cluster: key.1.to_string(),
+        fleet: Some(key.0.to_string()),
+        every_zone: true,
+        ..Question::default()
+    };
+    let prepared = |routing| {
+        let question = Question {
+            routing,
+            ..question.clone()
+        };
+        Prepared::new(state, &question, now).ok()
+    };
+    Some(Stale {
+        now: prepared(Routing::Now)?,
+        enforce: match is_enforced(service) {
+            true => None,
+            false => Some(prepared(Routing::Enforce)?),
+        },
+        key,
+        config: Arc::clone(state.config()),
+        inputs,
+    })
+}
+
+/// Hashes what the shares of all services of a fleet are computed from, beside the configuration:
+/// its proxies, and its demand as delivered and as measured.
+fn fleet_inputs(state: &State, fleet: &Arc<str>, plan: &FleetPlan) -> u64 {
+    let mut hash = DefaultHasher::new();
+    for slot in &plan.counts.localities {
+        (&slot.locality, slot.healthy).hash(&mut hash);
+    }
+    // The class of proxies decides how demand is delivered.
+    for class in state.fleets().classes(fleet) {
+        (class as u8).hash(&mut hash);
+    }
+    add_zones(&mut hash, Some(&plan.zones));
+    let measured = state.measured_plan(fleet, None);
+    add_zones(&mut hash, measured.map(|plan| &plan.zones));
+    hash.finish()
+}
+
+/// Hashes what the shares of one service are computed from.
+fn inputs(
+    state: &State,
+    fleet: &Arc<str>,
+    fleet_inputs: u64,
+    plan: &FleetPlan,
+    service: &Service,
+) -> u64 {
+    let mut hash = DefaultHasher::new();
+    fleet_inputs.hash(&mut hash);
+    let own = plan.services.get(service.name());
+    add_zones(&mut hash, own.map(|own| &own.zones));
+    let measured = state.measured_plan(fleet, Some(service.name()));
+    add_zones(&mut hash, measured.map(|plan| &plan.zones));
+    hash.finish()
+}
+
+fn add_zones(hash: &mut DefaultHasher, zones: Option<&Vec<ZoneFraction>>) {
+    let zones = zones.map_or(&[][..], |zones| zones);
+    zones.len().hash(hash);
+    for zone in zones {
+        (&zone.locality, zone.fraction.get()).hash(hash);
+    }
+}

@@ -1,0 +1,83 @@
+//! [`Observer`]: reads clusters and assignments that pass through a relay without services.
+//!
+//! The resources stay as they are. What is read is shown beside the measured demand; what cannot be
+//! read is not shown.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use plimsoll_core::model::cluster::HealthChecking;
+use plimsoll_xds::ads::view::Resource;
+use plimsoll_xds::wire::{decode_assignment, decode_cluster};
+
+use super::RelayedResource;
+
+/// Most clusters of one receiver that are read.
+const MAX_CLUSTERS: usize = 500;
+
+#[derive(Debug, Default)]
+pub(super) struct Observer {
+    /// Encoded clusters, by name.
+    clusters: BTreeMap<Arc<str>, Bytes>,
+    /// Name of the cluster, by name of its assignment.
+    cluster_by_assignment: BTreeMap<Arc<str>, Arc<str>>,
+    /// Encoded assignments, by name.
+    assignments: BTreeMap<Arc<str>, Bytes>,
+}
+
+impl Observer {
+    /// Returns the clusters that have changed since the last call.
+    pub(super) fn clusters<'a>(
+        &mut self,
+        all: impl Iterator<Item = &'a Resource>,
+    ) -> Vec<RelayedResource> {
+        let mut learned = Vec::new();
+        for resource in all.take(MAX_CLUSTERS) {
+            if self.clusters.get(&resource.name) == Some(&resource.body) {
+                continue;
+            }
+            self.clusters
+                .insert(Arc::clone(&resource.name), resource.body.clone());
+            let Ok(read) = decode_cluster(&resource.body) else {
+                continue;
+            };
+            let assignment = read
+                .eds_service_name
+                .map_or_else(|| Arc::clone(&resource.name), Arc::from);
+            self.cluster_by_assignment
+                .insert(assignment, Arc::clone(&resource.name));
+            let config = read.config.with_health_checking(HealthChecking::default());
+            learned.push(RelayedResource::Cluster {
+                cluster: Arc::clone(&resource.name),
+                config: Arc::new(config),
+            });
+        }
+        learned
+    }
+
+    /// Returns the assignments of known clusters that have changed since the last call.
+    pub(super) fn assignments<'a>(
+        &mut self,
+        all: impl Iterator<Item = &'a Resource>,
+    ) -> Vec<RelayedResource> {
+        let mut learned = Vec::new();
+        for resource in all {
+            let Some(cluster) = self.cluster_by_assignment.get(&resource.name) else {
+                continue;
+            };
+            if self.assignments.get(&resource.name) == Some(&resource.body) {
+                continue;
+            }
+            self.assignments
+                .insert(Arc::clone(&resource.name), resource.body.clone());
+            if let Ok(assignment) = decode_assignment(&resource.body) {
+                learned.push(RelayedResource::Assignment {
+                    cluster: Arc::clone(cluster),
+                    assignment: Arc::new(assignment),
+                });
+            }
+        }
+        learned
+    }
+}

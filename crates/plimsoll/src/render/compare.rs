@@ -1,0 +1,114 @@
+//! Lines of `plimsoll top` that compare what proxies do now with what ENFORCE would do.
+
+use plimsoll_admin::state::{ClusterState, PlannedLoad, TotalLoad, ZoneState};
+
+/// Zones that are listed; the rest is counted.
+const MAX_ZONES: usize = 6;
+
+/// Returns the comparison; empty if the service is enforced, or if nothing is known.
+pub(super) fn lines(cluster: &ClusterState) -> Vec<String> {
+    let (Some(now), Some(enforce)) = (&cluster.now, &cluster.enforce) else {
+        return Vec::new();
+    };
+    if cluster.mode.as_deref() == Some("ENFORCE") && cluster.ramp_percent.unwrap_or(100) >= 100 {
+        return Vec::new();
+    }
+    let mut lines = vec![
+        format!("now: {}", total(now)),
+        format!("with ENFORCE: {}", total(enforce)),
+    ];
+    let mut zones: Vec<(&ZoneState, &PlannedLoad, &PlannedLoad)> = cluster
+        .zones
+        .iter()
+        .filter_map(|zone| Some((zone, zone.now.as_ref()?, zone.enforce.as_ref()?)))
+        .filter(|(_, now, _)| now.load.is_some())
+        .collect();
+    zones.sort_by(|(_, a, _), (_, b, _)| b.load.unwrap_or(0.0).total_cmp(&a.load.unwrap_or(0.0)));
+    let more = zones.len().saturating_sub(MAX_ZONES);
+    let load =
+        |planned: &PlannedLoad| planned.load.map_or("–".into(), |load| format!("{load:.2}"));
+    let mut shown: Vec<String> = zones
+        .iter()
+        .take(MAX_ZONES)
+        .map(|(zone, now, enforce)| format!("{} {} → {}", zone.locality, load(now), load(enforce)))
+        .collect();
+    if more > 0 {
+        shown.push(format!("{more} more"));
+    }
+    if !shown.is_empty() {
+        lines.push(format!("load now → with ENFORCE: {}", shown.join(", ")));
+    }
+    lines
+}
+
+fn total(total: &TotalLoad) -> String {
+    let kept = total.kept_local.unwrap_or(0.0) * 100.0;
+    let (highest, cross) = (
+        total.highest_load.unwrap_or(0.0),
+        total.cross_zone_requests_per_second,
+    );
+    let usd = total.usd_per_month;
+    format!(
+        "highest load {highest:.2}, {kept:.1} % kept local, {cross:.1} requests/s between zones, \
+         about ${usd:.2}/month"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_admin::state::LocalityId;
+
+    use super::*;
+
+    fn cluster(mode: &str, ramp: u32) -> ClusterState {
+        let planned = |load| {
+            Some(PlannedLoad {
+                load: Some(load),
+                ..PlannedLoad::default()
+            })
+        };
+        let zone = |name: &str, now, enforce| ZoneState {
+            locality: LocalityId {
+                zone: name.to_owned(),
+                ..LocalityId::default()
+            },
+            now: planned(now),
+            enforce: planned(enforce),
+            ..ZoneState::default()
+        };
+        let total = |highest, cross| {
+            Some(TotalLoad {
+                cross_zone_requests_per_second: cross,
+                kept_local: Some(0.8),
+                highest_load: Some(highest),
+                usd_per_month: cross,
+            })
+        };
+        ClusterState {
+            mode: Some(mode.to_owned()),
+            ramp_percent: Some(ramp),
+            zones: vec![zone("b", 0.7, 1.0), zone("a", 1.52, 1.01)],
+            now: total(1.52, 0.0),
+            enforce: total(1.01, 20.0),
+            ..ClusterState::default()
+        }
+    }
+
+    #[test]
+    fn shadow_shows_both_and_the_busiest_zone_first() {
+        let lines = lines(&cluster("SHADOW", 100));
+        assert!(lines[0].starts_with("now: highest load 1.52"), "{lines:?}");
+        assert!(lines[1].contains("20.0 requests/s between zones, about $20.00/month"));
+        assert!(
+            lines[2].ends_with("a 1.52 → 1.01, b 0.70 → 1.00"),
+            "{lines:?}"
+        );
+    }
+
+    #[test]
+    fn an_enforced_service_needs_no_comparison() {
+        assert_eq!(lines(&cluster("ENFORCE", 100)), [""; 0]);
+        assert_eq!(lines(&cluster("ENFORCE", 50)).len(), 3);
+        assert_eq!(lines(&ClusterState::default()), [""; 0]);
+    }
+}

@@ -383,8 +383,8 @@ impl Options {
     fn replica(&self) -> ReplicaIdentity {
         let instance = RandomState::new().build_hasher().finish();
         let id = self.replica_id.clone().unwrap_or_else(|| {
-            let host = rustix::system::uname();
-            let host = host.nodename().to_string_lossy();
+            let system = rustix::system::uname();
+            let host = system.nodename().to_string_lossy();
             format!("{host}-{:08x}", instance >> 32)
         });
         let clock = Clock::system();

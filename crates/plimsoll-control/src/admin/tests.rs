@@ -67,8 +67,8 @@ impl Control {
             started_unix_ms: 1,
         };
         let control = Self::start(&text, Some(&identity));
-        let own = control.handle.inspect(|state, _| state.fingerprint()).await;
-        let own = own.unwrap();
+        let inspected = control.handle.inspect(|state, _| state.fingerprint());
+        let own = inspected.await.unwrap();
         let record = |name: &str, configuration| ReplicaRecord {
             replica: name.to_owned(),
             configuration,

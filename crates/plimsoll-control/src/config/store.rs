@@ -99,8 +99,9 @@ impl EtcdYaml {
             let reason = format!("{lease_ttl:?} is outside 5 s to 1 h");
             return Err(FieldError::new("lease_ttl", reason));
         }
-        let compaction = self.compaction_interval;
-        let compaction = compaction.map_or(DEFAULT_COMPACTION_INTERVAL, |interval| interval.0);
+        let compaction = self
+            .compaction_interval
+            .map_or(DEFAULT_COMPACTION_INTERVAL, |interval| interval.0);
         Ok(Store {
             endpoints: self.endpoints.clone(),
             tls: tls.map(Arc::new),
@@ -137,11 +138,11 @@ mod tests {
 
     #[test]
     fn every_field_is_read() {
-        let store = store(
+        let written = store(
             "{endpoints: ['a:1'], prefix: /x/y/, lease_ttl: 5s, compaction_interval: 0s, \
              tls: {ca: ca.pem}}",
         );
-        let store = store.unwrap();
+        let store = written.unwrap();
         assert_eq!(store.prefix, "/x/y");
         assert_eq!(store.lease_ttl, Duration::from_secs(5));
         assert_eq!(store.compaction_interval, None);

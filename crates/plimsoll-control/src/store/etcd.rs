@@ -140,8 +140,9 @@ impl EtcdStore {
         let failed = |error: tonic::transport::Error| {
             SessionError::Connect(plimsoll_serve::error_chain(&error))
         };
-        let builder = Endpoint::from_shared(format!("http://{endpoint}")).map_err(failed)?;
-        let builder = builder.connect_timeout(CONNECT_TIMEOUT);
+        let builder = Endpoint::from_shared(format!("http://{endpoint}"))
+            .map_err(failed)?
+            .connect_timeout(CONNECT_TIMEOUT);
         let channel = match self.connector.clone() {
             None => builder.connect().await.map_err(failed)?,
             Some(connector) => {

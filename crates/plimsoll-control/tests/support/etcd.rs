@@ -161,7 +161,7 @@ pub(crate) struct Seen {
     pub(crate) compactions: u64,
 }
 
-/// A running replica.
+/// One control plane of several, with its own runtime in place of a process.
 pub(crate) struct Replica {
     context: Context,
     _running: JoinHandle<()>,
@@ -269,7 +269,7 @@ impl Replica {
         }
     }
 
-    /// Shuts down gracefully.
+    /// Ends it as SIGTERM does: it removes itself from the store, but not its nodes.
     pub(crate) fn shut_down(&self) {
         self.context.stopping.cancel();
     }

@@ -87,7 +87,7 @@ impl Set {
 
     /// Lets a replica read the store and watch it.
     pub(super) fn connect(&mut self, replica: usize) {
-        let nodes = self
+        let stored = self
             .store
             .records
             .iter()
@@ -95,7 +95,7 @@ impl Set {
                 record: decode_node_record(bytes).unwrap(),
                 revision: *revision,
             });
-        let nodes = nodes.collect();
+        let nodes = stored.collect();
         let one = &mut self.replicas[replica];
         one.seen = Some(self.store.revision);
         one.changes.clear();
@@ -255,8 +255,8 @@ impl Set {
             return BTreeMap::new();
         };
         let scope = fleet.scopes().next().expect("the whole fleet");
-        let zones = scope.demand().filter(|zone| zone.raw_per_second > 0.0);
-        let zones = zones.map(|zone| {
+        let counted = scope.demand().filter(|zone| zone.raw_per_second > 0.0);
+        let zones = counted.map(|zone| {
             (
                 zone.locality.zone().to_owned(),
                 rounded(zone.raw_per_second),

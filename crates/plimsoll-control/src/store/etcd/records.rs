@@ -36,9 +36,9 @@ pub(super) fn replica_key(prefix: &str, id: &str) -> String {
 pub(super) fn put(prefix: &str, entry: &KeyValue) -> Option<StoreInput> {
     match parse_key(prefix, entry.key())? {
         Key::Node(key) => {
-            let record = decode_node_record(entry.value());
-            let record = record.map_err(|error| invalid(entry, &error.to_string()));
-            let record = record.ok()?;
+            let record = decode_node_record(entry.value())
+                .map_err(|error| invalid(entry, &error.to_string()))
+                .ok()?;
             if NodeKey::of(&record.node.node) != key {
                 invalid(entry, "it is the record of another node");
                 return None;
@@ -49,9 +49,9 @@ pub(super) fn put(prefix: &str, entry: &KeyValue) -> Option<StoreInput> {
             }))
         }
         Key::Replica(id) => {
-            let record = decode_replica_record(entry.value());
-            let record = record.map_err(|error| invalid(entry, &error.to_string()));
-            let record = record.ok()?;
+            let record = decode_replica_record(entry.value())
+                .map_err(|error| invalid(entry, &error.to_string()))
+                .ok()?;
             if record.replica != *id {
                 invalid(entry, "it is the record of another replica");
                 return None;

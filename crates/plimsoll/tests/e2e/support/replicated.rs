@@ -32,8 +32,8 @@ const TICK: Duration = Duration::from_millis(50);
 /// Every node is within 2 points of the truth, always, and within half a point when settled.
 const ALWAYS_BP: u64 = 200;
 const SETTLED_BP: u64 = 50;
-/// Fractions are settled after this many requests, whatever happened: those of 15 s. Time is counted
-/// in requests, because a busy machine is slower.
+/// Fractions are settled after this many requests, whatever happened: those of 15 s. Time is
+/// counted in requests, because a busy machine is slower.
 const SETTLING_REQUESTS: u64 = 15 * 400;
 const INTERVAL: Duration = Duration::from_millis(100);
 

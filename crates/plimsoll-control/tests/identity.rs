@@ -14,7 +14,7 @@ fn patterns_match_what_a_matcher_finds_that_tries_everything() {
     let mut below = |limit: usize| {
         random = random.wrapping_mul(6_364_136_223_846_793_005);
         random = random.wrapping_add(1_442_695_040_888_963_407);
-        (random >> 33) as usize % limit
+        usize::try_from(random >> 33).unwrap() % limit
     };
     let mut outcomes = [0; 3];
     for _ in 0..30_000 {

@@ -49,7 +49,7 @@ use fractions::{ZoneFraction, fractions};
 pub use plan::{Plan, PlanScope, UpdateCause};
 use scope::ScopeState;
 use timers::{SteadyClock, Timers};
-pub use view::{DominantNode, FleetView, Flow, NodeView, ScopeView, ZoneDemand};
+pub use view::{DominantNode, FleetView, Flow, FlowsBySource, NodeView, ScopeView, ZoneDemand};
 
 /// Capacity of the event queue; the oldest events are dropped when the driver does not drain it.
 const MAX_EVENTS: usize = 4096;

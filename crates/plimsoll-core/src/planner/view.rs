@@ -152,9 +152,7 @@ impl<'a> FleetView<'a> {
 
     /// Returns the request rates of every upstream cluster like [`ScopeView::flows`], by source,
     /// with destinations in order of locality. Less work than asking each scope.
-    pub fn flows_by_cluster(
-        &self,
-    ) -> BTreeMap<&'a Arc<str>, BTreeMap<&'a Locality, Vec<(&'a Locality, f64)>>> {
+    pub fn flows_by_cluster(&self) -> BTreeMap<&'a Arc<str>, FlowsBySource<'a>> {
         self.fleet.reports.flows_by_cluster()
     }
 
@@ -169,6 +167,9 @@ impl<'a> FleetView<'a> {
         })
     }
 }
+
+/// Destinations of requests with their rates, by zone that sends them.
+pub type FlowsBySource<'a> = BTreeMap<&'a Locality, Vec<(&'a Locality, f64)>>;
 
 impl<'a> ScopeView<'a> {
     /// Returns the upstream cluster of the scope; `None` for the sum over all of them.

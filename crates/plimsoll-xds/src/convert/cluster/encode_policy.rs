@@ -16,6 +16,7 @@ use plimsoll_core::model::load_aware_locality::{
 };
 use plimsoll_core::model::orca::{MetricName, UtilizationPrecedence};
 use plimsoll_core::model::zone_aware::{CapacityBasis, FractionSource, LocalityBasis, ZoneAware};
+use plimsoll_core::units::BasisPoints;
 use prost::Message;
 
 use super::super::number;

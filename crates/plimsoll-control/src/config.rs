@@ -148,7 +148,7 @@ impl ControlConfig {
         config.check_addresses(written).map_err(at_main)?;
         let mut files = BTreeMap::new();
         config
-            .add(&mut yaml, (&main.name, &document), &mut files)
+            .add(&mut yaml, (&main.name, document), &mut files)
             .map_err(at_main)?;
         for file in included {
             let mut yaml: FileYaml = file.read()?;

@@ -86,6 +86,9 @@ struct Fleet {
     classes: OnceLock<BTreeSet<NodeClass>>,
 }
 
+/// Fleet and id of a node.
+pub type MemberKey = (Arc<str>, Arc<str>);
+
 /// Effect of a stream that was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
@@ -94,7 +97,7 @@ pub struct Opened {
     /// The node is the first of its fleet in a zone that counts.
     pub new_zone: bool,
     /// Nodes, as fleet and id, that left early, because there was no room for this one.
-    pub left: Vec<(Arc<str>, Arc<str>)>,
+    pub left: Vec<MemberKey>,
 }
 
 /// A node of a fleet.
@@ -252,7 +255,7 @@ impl Fleets {
         info: &NodeInfo,
         kind: StreamKind,
         peer: Option<IpAddr>,
-    ) -> Result<Vec<(Arc<str>, Arc<str>)>, OpenRefusal> {
+    ) -> Result<Vec<MemberKey>, OpenRefusal> {
         let node = &info.node;
         let fleet = self.fleets.get(&node.cluster);
         if let Some(fleet) = fleet {
@@ -350,7 +353,7 @@ impl Fleets {
     }
 
     /// Removes nodes that have been disconnected for `leave_after`; returns their fleets and ids.
-    pub fn expire(&mut self, leave_after: Duration, now: Instant) -> Vec<(Arc<str>, Arc<str>)> {
+    pub fn expire(&mut self, leave_after: Duration, now: Instant) -> Vec<MemberKey> {
         let mut left = Vec::new();
         while self.deadline(leave_after).is_some_and(|due| due <= now)
             && let Some((_, name, id)) = self.disconnected.pop_first()

@@ -424,9 +424,9 @@ fn pods() -> Vec<(String, Value)> {
 #[test]
 fn image_and_pods_run_as_a_numeric_user_that_is_not_root() {
     let image = fs::read_to_string(Path::new(ROOT).join("deploy/docker/Dockerfile")).unwrap();
-    let user = image.lines().filter_map(|line| line.strip_prefix("USER "));
+    let mut user = image.lines().filter_map(|line| line.strip_prefix("USER "));
     let user: Vec<Option<u32>> = user
-        .last()
+        .next_back()
         .unwrap()
         .split(':')
         .map(|id| id.parse().ok())

@@ -23,6 +23,7 @@ use super::failure::{ApiError, body_error};
 use super::{metrics, report, responses};
 use crate::explain::{Question, Routing};
 use crate::load_line::LoadLine;
+use crate::replicas::Replicas;
 use crate::run::Context;
 use crate::state::State;
 use crate::unreported::{Subscriptions, Unreported};
@@ -96,7 +97,7 @@ async fn healthy(Extracted(context): Extracted<Context>) -> Result<&'static str,
 /// demand, and without the store all replicas would be taken out of service at once.
 async fn ready(Extracted(context): Extracted<Context>) -> Result<String, ApiError> {
     let inspect = |state: &State, _| {
-        let store = state.replicas().map(|replicas| replicas.is_connected());
+        let store = state.replicas().map(Replicas::is_connected);
         (state.config().relay.is_some(), store)
     };
     let (relayed, store) = context.handle.inspect(inspect).await?;

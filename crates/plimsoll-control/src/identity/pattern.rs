@@ -251,7 +251,7 @@ mod tests {
     #[test]
     fn a_name_cannot_make_a_match_take_long() {
         // Tried one way after the other, these would take years.
-        let any = vec!["*"; 12].join("-") + "x";
+        let any = ["*"; 12].join("-") + "x";
         let named: Vec<String> = (0..12).map(|index| format!("{{p{index}}}")).collect();
         let name = "-".repeat(256);
         for text in [any, named.join("-") + "x"] {

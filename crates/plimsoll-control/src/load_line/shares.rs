@@ -198,9 +198,10 @@ fn prepare(state: &State, key: Key, service: &Service, inputs: u64, now: Instant
     };
     Some(Stale {
         now: prepared(Routing::Now)?,
-        enforce: match is_enforced(service) {
-            true => None,
-            false => Some(prepared(Routing::Enforce)?),
+        enforce: if is_enforced(service) {
+            None
+        } else {
+            Some(prepared(Routing::Enforce)?)
         },
         key,
         config: Arc::clone(state.config()),

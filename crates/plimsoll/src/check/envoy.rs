@@ -108,6 +108,7 @@ mod tests {
             delta: false,
             admin_port: None,
             local_cluster_name: "local_cluster".to_owned(),
+            module: false,
         })
     }
 

@@ -8,7 +8,7 @@ use plimsoll_admin::what_if::rounded;
 use plimsoll_control::admin::mode_name;
 use plimsoll_control::config::{Cost, Mode, Service};
 use plimsoll_control::delivery::NodeClass;
-use plimsoll_control::fleet_plan::{FleetPlan, ServicePlan};
+use plimsoll_control::fleet_plan::FleetPlan;
 use plimsoll_control::load_line::{LoadLine, LoadLines, Traffic, ZoneTraffic};
 use plimsoll_control::state::State;
 use plimsoll_core::counts::HostSetCounts;

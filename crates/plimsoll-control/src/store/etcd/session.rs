@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use etcd_client::{
     Client, Compare, CompareOp, Error, EventType, GetOptions, KeyValue, LeaseKeepAliveStream,
-    LeaseKeeper, PutOptions, Txn, TxnOp, WatchOptions, WatchStream,
+    LeaseKeeper, PutOptions, ResponseHeader, Txn, TxnOp, WatchOptions, WatchStream,
 };
 use plimsoll_core::log_line;
 use plimsoll_xds::replica::ReplicaRecord;
@@ -92,7 +92,7 @@ impl EtcdStore {
                 .with_revision(revision);
             let mut page = timeout(REQUEST_TIMEOUT, kv.get(start, Some(options))).await??;
             if revision == 0 {
-                revision = page.header().map_or(0, |header| header.revision());
+                revision = page.header().map_or(0, ResponseHeader::revision);
             }
             let more = page.more();
             entries.append(&mut page.take_kvs());
@@ -234,7 +234,7 @@ impl EtcdStore {
             let options = GetOptions::new().with_prefix().with_count_only();
             let counted = client.get(prefix.clone(), Some(options));
             let counted = timeout(REQUEST_TIMEOUT, counted).await??;
-            let revision = counted.header().map(|header| header.revision());
+            let revision = counted.header().map(ResponseHeader::revision);
             if let Some(previous) = previous {
                 match timeout(REQUEST_TIMEOUT, client.compact(previous, None)).await {
                     Ok(Ok(_)) => self.stats.compacted(),

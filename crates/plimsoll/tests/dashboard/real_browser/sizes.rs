@@ -166,9 +166,11 @@ fn a_phone_does_not_scroll_horizontally() {
 
 #[test]
 fn many_zones_fit_a_phone_with_their_values() {
-    let makes: [(&str, fn(u64) -> _); 3] = [("14", fourteen), ("30", thirty), ("100", large)];
-    for (zones, make) in makes {
-        let (address, _) = Documents::serve(make);
+    for (zones, (address, _)) in [
+        ("14", Documents::serve(fourteen)),
+        ("30", Documents::serve(thirty)),
+        ("100", Documents::serve(large)),
+    ] {
         let mut page = Page::open("many-phone", &format!("http://{address}/"), PHONE);
         page.next_document();
         let wide = page.eval("document.documentElement.scrollWidth - window.innerWidth");

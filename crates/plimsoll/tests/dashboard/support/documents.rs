@@ -275,10 +275,10 @@ fn zoned(request: u64, count: usize) -> DashboardState {
     let mut flows = Vec::new();
     let mut served = vec![0.0; count];
     let mut arrived = vec![0.0; count];
-    for from in 0..count {
+    for (from, arrived) in arrived.iter_mut().enumerate() {
         #[expect(clippy::cast_precision_loss, reason = "a test document")]
         let demand = 500.0 + 300.0 * ((from as f64) * 0.7 + (request as f64) * 0.05).sin();
-        arrived[from] = demand;
+        *arrived = demand;
         for step in 0..=10 {
             let share = if step == 0 { 0.8 } else { 0.02 };
             let to = (from + step * 7) % count;

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::model::locality::Locality;
+use plimsoll_core::planner::config::DEFAULT_REPORT_INTERVAL;
 use plimsoll_core::planner::{PlannerConfig, PlannerConfigParts};
 use plimsoll_core::units::FieldError;
 use plimsoll_serve::ServerTlsSettings;
@@ -148,13 +149,13 @@ impl ControlConfig {
         config.check_addresses(written).map_err(at_main)?;
         let mut files = BTreeMap::new();
         config
-            .add(&mut yaml, (&main.name, document), &mut files)
+            .add(&mut yaml, &main.name, document, &mut files)
             .map_err(at_main)?;
         for file in included {
             let mut yaml: FileYaml = file.read()?;
             let added = yaml
                 .check_included()
-                .and_then(|()| config.add(&mut yaml, (&file.name, &file.document), &mut files));
+                .and_then(|()| config.add(&mut yaml, &file.name, &file.document, &mut files));
             added.map_err(|error| file.error(file.document.locate(error)))?;
         }
         config.check_routes().map_err(ConfigError::from)?;
@@ -174,14 +175,7 @@ impl ControlConfig {
     }
 
     fn settings(yaml: &FileYaml) -> Result<Self, FieldError> {
-        let interval = yaml.load_reporting.interval.map_or(
-            plimsoll_core::planner::config::DEFAULT_REPORT_INTERVAL,
-            |interval| interval.0,
-        );
-        if !(MIN_INTERVAL..=Duration::from_secs(3600)).contains(&interval) {
-            let reason = format!("{interval:?} is outside {MIN_INTERVAL:?} to 1 h");
-            return Err(FieldError::new("load_reporting.interval", reason));
-        }
+        let interval = report_interval(yaml)?;
         let demand = &yaml.demand;
         let limits = yaml
             .limits
@@ -250,7 +244,8 @@ impl ControlConfig {
     fn add(
         &mut self,
         yaml: &mut FileYaml,
-        (file, document): (&str, &Document),
+        file: &str,
+        document: &Document,
         files: &mut BTreeMap<Arc<str>, String>,
     ) -> Result<(), FieldError> {
         let services = std::mem::take(&mut yaml.services);
@@ -399,6 +394,16 @@ impl ControlConfig {
         }
         Ok(())
     }
+}
+
+fn report_interval(yaml: &FileYaml) -> Result<Duration, FieldError> {
+    let written = yaml.load_reporting.interval.map(|interval| interval.0);
+    let interval = written.unwrap_or(DEFAULT_REPORT_INTERVAL);
+    if !(MIN_INTERVAL..=Duration::from_secs(3600)).contains(&interval) {
+        let reason = format!("{interval:?} is outside {MIN_INTERVAL:?} to 1 h");
+        return Err(FieldError::new("load_reporting.interval", reason));
+    }
+    Ok(interval)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ const QUEUE: usize = 16;
 pub(crate) struct ReloadRequest {
     /// Apply the files also if they remove more than `reload.max_removed_percent`.
     pub(crate) allow_removal: bool,
-    /// Who asks, for the audit.
+    /// Caller, for the audit.
     pub(crate) by: String,
     pub(crate) done: oneshot::Sender<Result<(), String>>,
 }
@@ -33,7 +33,7 @@ impl ReloadRequests {
     }
 
     /// Loads the files and returns why they were refused, if they were. `allow_removal` applies
-    /// them also if they remove more than `reload.max_removed_percent`; `by` is who asks.
+    /// them also if they remove more than `reload.max_removed_percent`; `by` names the caller.
     pub async fn reload_by(
         &self,
         allow_removal: bool,

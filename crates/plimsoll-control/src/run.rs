@@ -22,9 +22,9 @@ use plimsoll_xds::driver::{Clock, ServerOptions, serve};
 use plimsoll_xds::yaml::ConfigError;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 
-use crate::config::{ControlConfig, IncomingLimits, Otlp, check_removal};
+use crate::config::{ControlConfig, IncomingLimits, Limits, Otlp, check_removal};
 use crate::load_line::ShareCache;
 use crate::relay::RelayConnector;
 use crate::reload::{ReloadRequest, ReloadRequests};
@@ -188,11 +188,7 @@ impl Control {
             ..
         } = context.clone();
         let mut writer = tokio::spawn(self.writer.run());
-        let mut options = ServerOptions::default();
-        options.requests = self.config.limits.requests;
-        options.max_streams = self.config.limits.streams;
-        options.unfinished_bytes = self.config.limits.unfinished_bytes;
-        options.message_timeout = self.config.limits.message_timeout;
+        let options = server_options(&self.config.limits);
         let otlp = self.config.otlp.clone();
         let limits = within_files(self.config.limits.incoming, open_files_limit());
         let edits = Edits {
@@ -241,12 +237,7 @@ impl Control {
             // The writer only returns once all handles are dropped, which `serve` prevents.
             ended = &mut writer => {
                 stopping.cancel();
-                log_line!(log_lines::WRITER_PANICKED);
-                let error: Box<dyn Error + Send + Sync> = match ended {
-                    Err(panic) => panic.into(),
-                    Ok(()) => "it returned".into(),
-                };
-                return Err(RunError::Failed("the writer has ended".to_owned(), error));
+                return Err(writer_ended(ended));
             }
         };
         stopping.cancel();
@@ -258,6 +249,24 @@ impl Control {
         served
             .map_err(|error| RunError::Failed("cannot serve ADS and LRS".to_owned(), error.into()))
     }
+}
+
+fn server_options(limits: &Limits) -> ServerOptions {
+    let mut options = ServerOptions::default();
+    options.requests = limits.requests;
+    options.max_streams = limits.streams;
+    options.unfinished_bytes = limits.unfinished_bytes;
+    options.message_timeout = limits.message_timeout;
+    options
+}
+
+fn writer_ended(ended: Result<(), JoinError>) -> RunError {
+    log_line!(log_lines::WRITER_PANICKED);
+    let error: Box<dyn Error + Send + Sync> = match ended {
+        Err(panic) => panic.into(),
+        Ok(()) => "it returned".into(),
+    };
+    RunError::Failed("the writer has ended".to_owned(), error)
 }
 
 /// Creates the task that connects replicas, if the configuration has a store.
@@ -451,7 +460,7 @@ impl Edits {
             }
             self.context.reloads.record(outcome.clone());
             if let Some(request) = request {
-                // Whoever asked may not wait for the outcome.
+                // The caller may have been canceled; ignore send errors.
                 let _ = request.done.send(outcome.map(|_| ()));
             }
         }

@@ -65,8 +65,8 @@ fn named(main: &ConfigFile) -> Vec<String> {
     let json = Document::parse(&main.text).map(|document| document.json());
     let include = json
         .ok()
-        .and_then(|json| json.get("include")?.as_array().cloned());
-    let include = include.unwrap_or_default();
+        .and_then(|json| json.get("include")?.as_array().cloned())
+        .unwrap_or_default();
     let names = include.iter().filter_map(|entry| entry.as_str());
     names.map(str::to_owned).collect()
 }

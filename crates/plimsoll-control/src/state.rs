@@ -51,9 +51,9 @@ const HOLD_MARGIN: Duration = Duration::from_secs(11);
 /// Limit of queued events; if the writer does not poll, the oldest are dropped.
 const MAX_EVENTS: usize = 4096;
 const MEMBERSHIP_DELAY: Duration = Duration::from_secs(1);
-/// Every batch is an update for all nodes of the fleet. In larger fleets than this one, batches wait
-/// a millisecond more for each node: otherwise each node that connects would cost as much as there
-/// are nodes, and a fleet that connects at once would take minutes.
+/// Every batch is an update for all nodes of the fleet. In larger fleets than this one, batches
+/// wait a millisecond more for each node: otherwise each node that connects would cost as much as
+/// there are nodes, and a fleet that connects at once would take minutes.
 const SMALL_FLEET: usize = 1000;
 const MAX_MEMBERSHIP_DELAY: Duration = Duration::from_secs(10);
 

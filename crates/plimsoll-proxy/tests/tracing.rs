@@ -54,8 +54,8 @@ async fn proxy(manager: &str, routes: &str, backend: SocketAddr, collector: Sock
     .await
 }
 
-/// A proxy with a backend that echoes request headers and a collector that accepts spans. Bind every
-/// field: those that are dropped stop.
+/// A proxy with a backend that echoes request headers and a collector that accepts spans. Bind
+/// every field: those that are dropped stop.
 struct Testbed {
     backend: Backend,
     collector: Collector,

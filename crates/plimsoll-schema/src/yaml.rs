@@ -1,9 +1,9 @@
 //! YAML parser for configuration files, with line and column of every value.
 //!
 //! Spelling follows the JSON mapping of protobuf, as in Envoy: fields in snake_case or
-//! lowerCamelCase, enums by name or number, durations as `"0.5s"` (also with other units), numbers also in quotes. One
-//! thing is stricter: a field without a value (YAML null) is refused, because Envoy reads it as
-//! "not set" where the writer usually meant an empty message.
+//! lowerCamelCase, enums by name or number, durations as `"0.5s"` (also with other units), numbers
+//! also in quotes. One thing is stricter: a field without a value (YAML null) is refused, because
+//! Envoy reads it as "not set" where the writer usually meant an empty message.
 
 mod de;
 mod document;

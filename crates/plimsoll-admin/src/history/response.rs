@@ -8,7 +8,7 @@ use crate::source::Rejection;
 use crate::state::{EventState, LocalityId};
 use crate::what_if::rounded;
 
-/// Query of `/api/v1/history`.
+/// Selects a part of the history; without fields all of the last hour.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HistoryQuery {
@@ -69,7 +69,6 @@ pub struct ZoneHistory {
 type Cell = (u64, u64);
 
 impl History {
-    /// Answers a query.
     pub fn response(&self, query: &HistoryQuery) -> Result<HistoryResponse, Rejection> {
         let range = duration("range", query.range.as_deref())?.unwrap_or(HORIZON_MS);
         let step = duration("step", query.step.as_deref())?;
@@ -116,13 +115,13 @@ impl Recorded {
         });
         let with_zones = query.cluster.is_some();
         let from = cells.first().map_or(0, |(at, _)| *at);
-        let events = self.events.iter().rev();
-        let events = events.filter(|((at, _), _)| *at >= from);
+        let newest = self.events.iter().rev();
+        let events = newest.filter(|((at, _), _)| *at >= from);
         HistoryResponse {
             times_unix_ms: cells.iter().map(|(at, _)| *at).collect(),
             clusters: clusters
                 .map(|((fleet, name), cluster)| {
-                    self.cluster((fleet, name), cluster, cells, with_zones)
+                    self.cluster([fleet, name], cluster, cells, with_zones)
                 })
                 .collect(),
             events: events
@@ -138,7 +137,7 @@ impl Recorded {
 
     fn cluster(
         &self,
-        (fleet, name): (&str, &str),
+        [fleet, name]: [&str; 2],
         cluster: &Cluster,
         cells: &[Cell],
         with_zones: bool,

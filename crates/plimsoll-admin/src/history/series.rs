@@ -41,7 +41,6 @@ pub(super) struct Point {
     pub(super) traffic: Option<f64>,
 }
 
-/// An encoded [`Point`].
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     load: u16,

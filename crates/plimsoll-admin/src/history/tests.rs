@@ -1,3 +1,5 @@
+//! Sizes, steps and ranges of the history.
+
 use super::*;
 use crate::state::EventState;
 

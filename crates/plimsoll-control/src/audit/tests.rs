@@ -1,3 +1,5 @@
+//! Entries of the audit, and their differences.
+
 use super::*;
 use crate::config::{ConfigFile, ControlConfig};
 

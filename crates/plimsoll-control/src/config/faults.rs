@@ -1,5 +1,5 @@
-//! All faults of a control plane's files, for `plimsoll check`. A running control plane stops at the
-//! first.
+//! All faults of a control plane's files, for `plimsoll check`. A running control plane stops at
+//! the first.
 
 use plimsoll_xds::yaml::{ConfigError, Document, FaultFinder, Found};
 

@@ -34,7 +34,6 @@ impl RelayConnector {
         })
     }
 
-    /// Reads the certificates.
     pub(crate) fn check(settings: &RelayTls) -> Result<(), TlsError> {
         client_tls(&settings.settings).map(drop)
     }

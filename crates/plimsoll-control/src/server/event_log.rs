@@ -69,7 +69,6 @@ pub(super) fn delivered(delivered: &Delivered) {
     );
 }
 
-/// Logs an event.
 pub(super) fn event(
     event: &ControlEvent,
     config: &ControlConfig,
@@ -150,8 +149,8 @@ fn identity(event: &ControlEvent, throttle: &Throttle, now: Instant) {
             nearest,
         } => {
             if let Some(suppressed) = throttle.admit("unknown_locality", now) {
-                let did_you_mean = nearest.as_ref().map(ToString::to_string);
-                let did_you_mean = did_you_mean.unwrap_or_default();
+                let nearest = nearest.as_ref().map(ToString::to_string);
+                let did_you_mean = nearest.unwrap_or_default();
                 log_line!(
                     log_lines::UNKNOWN_LOCALITY,
                     %fleet, %node, %locality, did_you_mean, suppressed

@@ -215,8 +215,8 @@ fn unknown_locality(
     if locality.is_unset() {
         return format!("{node} of fleet {fleet} has no locality, so its demand does not count");
     }
-    let meant = nearest.map(|nearest| format!("; did you mean {nearest}?"));
-    let meant = meant.unwrap_or_default();
+    let hint = nearest.map(|nearest| format!("; did you mean {nearest}?"));
+    let meant = hint.unwrap_or_default();
     format!(
         "{node} of fleet {fleet} is in {locality}, which no service has, so its demand does not \
          count{meant}"

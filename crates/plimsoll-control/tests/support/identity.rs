@@ -83,8 +83,8 @@ fn matches(
         return tail.is_some_and(|tail| matches(rest, tail, separator, &mut captures.clone()));
     }
     let ends = name.char_indices().map(|(at, char)| at + char.len_utf8());
-    let taken = ends.map(|end| name.split_at(end));
-    let taken = taken.take_while(|(text, _)| !separator.is_some_and(|one| text.contains(one)));
+    let splits = ends.map(|end| name.split_at(end));
+    let taken = splits.take_while(|(text, _)| !separator.is_some_and(|one| text.contains(one)));
     for (text, tail) in taken {
         let mut tried = captures.clone();
         tried.extend(placeholder.map(|placeholder| (placeholder.to_owned(), text.to_owned())));

@@ -102,9 +102,9 @@ pub struct Residual {
     pub no_capacity: Option<Vec<u64>>,
 }
 
-/// Resolution of shares where Envoy's rounding need not be reproduced. Among a hundred zones a basis
-/// point is a percent of a zone: shares of capacity that are rounded down leave spare capacity in
-/// few zones, which would get all the requests that spill.
+/// Resolution of shares where Envoy's rounding need not be reproduced. Among a hundred zones a
+/// basis point is a percent of a zone: shares of capacity that are rounded down leave spare
+/// capacity in few zones, which would get all the requests that spill.
 const FINE_PARTS: u64 = 1_000_000_000;
 
 /// Result of one regeneration.

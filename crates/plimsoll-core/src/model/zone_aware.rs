@@ -117,8 +117,9 @@ pub struct ZoneAwareParts {
     pub lrs_rate_config: LrsRateConfigParts,
     /// Extension: measure of capacity for LRS_REPORTED_RATE and OBSERVED_LOAD; default host counts.
     pub upstream_locality_basis: CapacityBasis,
-    /// Extension: demand above a zone's capacity that stays local, in basis points of that capacity;
-    /// not with Envoy's values. Unset is 3 %, but at most 1 % of the whole (decision 0004).
+    /// Extension: demand above a zone's capacity that stays local, in basis points of that
+    /// capacity; not with Envoy's values. Unset is 3 %, but at most 1 % of the whole (decision
+    /// 0004).
     pub dead_band_bp: Option<u64>,
     /// Extension: how often `OBSERVED_LOAD` recomputes its shares; default 1 s, 100 ms to 60 s.
     pub observed_load_period: Option<Duration>,

@@ -63,8 +63,8 @@ fn zones(count: usize) -> impl Strategy<Value = (Vec<u64>, Vec<f64>)> {
     prop::collection::vec(zone, count).prop_map(|zones| {
         let demand = zones
             .iter()
-            .map(|&(hosts, factor)| self::count(hosts) * factor);
-        let demand = demand.collect();
+            .map(|&(hosts, factor)| self::count(hosts) * factor)
+            .collect();
         (zones.into_iter().map(|(hosts, _)| hosts).collect(), demand)
     })
 }
@@ -127,8 +127,8 @@ fn a_hundred_equal_zones_stay_below_five_percent() {
     for above in [1.0, 1.01, 1.03, 1.035, 1.0399, 1.05, 1.22, 2.0] {
         let mut demand = vec![1.0; 100];
         demand[7] = above;
-        let highest = loads(&rules(), &[4; 100], &demand);
-        let highest = highest.iter().map(|&(load, _)| load).fold(0.0, f64::max);
+        let loads = loads(&rules(), &[4; 100], &demand);
+        let highest = loads.iter().map(|&(load, _)| load).fold(0.0, f64::max);
         assert!(highest <= LINE, "{above}: {highest}");
     }
 }

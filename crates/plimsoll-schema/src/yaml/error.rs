@@ -65,7 +65,6 @@ impl ConfigError {
         self
     }
 
-    /// Replaces the path.
     #[must_use]
     pub(super) fn with_path(mut self, path: String) -> Self {
         self.field = FieldError::new(path, self.field.reason());

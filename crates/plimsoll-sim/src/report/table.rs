@@ -28,7 +28,8 @@ impl Report {
         }
         let _ = writeln!(
             text,
-            "max/mean: highest zone utilization ÷ that of all hosts, average / peak.\nMeasured from {} s.",
+            "max/mean: highest zone utilization ÷ that of all hosts, average / peak.\n\
+             Measured from {} s.",
             self.facts.measured_from_s
         );
         for note in &self.facts.notes {

@@ -57,16 +57,14 @@ pub enum RequestLimit {
     ClustersPerReport,
     LocalitiesPerCluster,
     LocalitiesPerReport,
-    /// `ServerOptions::max_streams`.
     Streams,
-    /// `ServerOptions::unfinished_bytes`.
     UnfinishedBytes,
-    /// `ServerOptions::message_timeout`.
     MessageTimeout,
 }
 
 impl RequestLimit {
-    /// Returns the name of the field of [`RequestLimits`] or [`ServerOptions`](super::ServerOptions).
+    /// Returns the name of the field of [`RequestLimits`] or
+    /// [`ServerOptions`](super::ServerOptions).
     pub const fn name(self) -> &'static str {
         match self {
             Self::NodeStringBytes => "node_string_bytes",

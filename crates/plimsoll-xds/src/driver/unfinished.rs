@@ -50,7 +50,6 @@ impl UnfinishedMessages {
         })
     }
 
-    /// Registers a stream.
     pub(super) fn stream(self: &Arc<Self>) -> Unfinished {
         Unfinished {
             all: Arc::clone(self),

@@ -151,7 +151,9 @@ fn every_field_of_zone_aware_routing_is_read() {
         CapacityBasis::HealthyHostsWeight
     );
     assert_eq!(
-        zone_aware.written_dead_band().map(|band| band.get()),
+        zone_aware
+            .written_dead_band()
+            .map(plimsoll_core::units::BasisPoints::get),
         Some(250)
     );
     assert!(zone_aware.all_priorities());
@@ -171,7 +173,9 @@ fn the_observed_load_basis_is_read_with_its_settings() {
     );
     assert_eq!(zone_aware.min_cluster_size(), 2);
     assert_eq!(
-        zone_aware.written_dead_band().map(|band| band.get()),
+        zone_aware
+            .written_dead_band()
+            .map(plimsoll_core::units::BasisPoints::get),
         Some(0)
     );
     assert_eq!(

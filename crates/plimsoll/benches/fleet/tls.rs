@@ -1,4 +1,5 @@
-//! Certificates of a measurement with mutual TLS: of the control plane in files, and of the proxies.
+//! Certificates of a measurement with mutual TLS: of the control plane in files, and of the
+//! proxies.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Bootstraps of Envoys: checks what zone-aware routing by measured demand needs. Everything else is
-//! Envoy's to check.
+//! Bootstraps of Envoys: checks what zone-aware routing by measured demand needs. Everything else
+//! is Envoy's to check.
 
 use plimsoll_core::units::FieldError;
 use plimsoll_xds::yaml::{ConfigError, Document};

@@ -1,5 +1,5 @@
-//! `plimsoll check FILE…`: validates files and prints a line for each, or for each of its faults. `crate::check` recognizes
-//! and validates; this module formats the result.
+//! `plimsoll check FILE…`: validates files and prints a line for each, or for each of its faults.
+//! `crate::check` recognizes and validates; this module formats the result.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -16,8 +16,8 @@ use crate::check::{Kind, Verdict};
 ///
 /// Prints a line per valid file, with its kind and a summary, and a line per fault: file, line and
 /// column, path of the field and reason. Files are read by the code that uses them at run time, so
-/// unknown fields are errors, and so is everything that `plimsoll control` or `plimsoll proxy` would
-/// refuse at its start. Nothing is contacted and no port is opened. A control plane's file is
+/// unknown fields are errors, and so is everything that `plimsoll control` or `plimsoll proxy`
+/// would refuse at its start. Nothing is contacted and no port is opened. A control plane's file is
 /// checked with the files it includes and the certificates it names, a proxy's with its
 /// certificates.
 #[derive(Debug, clap::Args)]

@@ -72,8 +72,8 @@ fn above_line(explanation: &Explanation, names: &Names, style: Style) -> String 
 
 const LEGEND: &str = "\
     demand: share of all requests that arrives here; capacity: share of the hosts; spare: capacity \
-    for requests that spill; share: of this proxy's requests; load: traffic ÷ capacity, if the proxies of every zone decide \
-    the same way";
+    for requests that spill; share: of this proxy's requests; load: traffic ÷ \
+    capacity, if the proxies of every zone decide the same way";
 
 const REPORTED_LEGEND: &str = "\
     utilization: mean of the hosts' reports, smoothed; share: of this proxy's requests; load: \

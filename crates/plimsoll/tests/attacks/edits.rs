@@ -1,5 +1,5 @@
-//! Edits of the configuration that would take services away: a file that is cut off, and an operator
-//! who means it.
+//! Edits of the configuration that would take services away: a file that is cut off, and an
+//! operator who means it.
 
 use super::support::{Control, until};
 

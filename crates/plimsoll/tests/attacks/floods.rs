@@ -138,8 +138,8 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Sends frames after the preface until the server closes the connection or all are sent. Reads what
-/// the server sends meanwhile.
+/// Sends frames after the preface until the server closes the connection or all are sent. Reads
+/// what the server sends meanwhile.
 async fn send_frames(address: SocketAddr, frames: Vec<u8>) {
     let socket = TcpStream::connect(address).await.unwrap();
     let (mut reader, mut writer) = socket.into_split();

@@ -117,9 +117,8 @@ impl Control {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut address = |prefix: &str| {
             let line = lines.next().unwrap().unwrap();
-            let address = line.strip_prefix(prefix).expect("an address");
-            let address = address.rsplit('/').next().unwrap();
-            address.parse().unwrap()
+            let url = line.strip_prefix(prefix).expect("an address");
+            url.rsplit('/').next().unwrap().parse().unwrap()
         };
         let xds = address("ADS and LRS on ");
         let admin = address("admin API on ");
@@ -459,8 +458,8 @@ impl Stream {
     }
 
     async fn status(&mut self) -> String {
-        let trailers = self.responses.trailers().await.unwrap();
-        let trailers = trailers.unwrap_or_else(|| self.headers.clone());
+        let received = self.responses.trailers().await.unwrap();
+        let trailers = received.unwrap_or_else(|| self.headers.clone());
         let value = |name| {
             trailers
                 .get(name)

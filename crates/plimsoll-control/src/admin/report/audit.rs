@@ -7,7 +7,6 @@ use super::super::responses::{Audit, AuditDelivery, AuditEntry};
 use super::millis;
 use crate::audit;
 
-/// Selection of entries.
 #[derive(Clone, Debug, Default)]
 pub(in crate::admin) struct AuditQuery {
     pub(in crate::admin) service: Option<String>,

@@ -154,7 +154,7 @@ fn sim_fault(error: plimsoll_sim::ScenarioError) -> Vec<FileError> {
 }
 
 /// Top-level keys that occur only in a control plane's file and the files it includes.
-const CONTROL_KEYS: [&str; 13] = [
+const CONTROL_KEYS: [&str; 15] = [
     "admin_tls",
     "demand",
     "fleets",
@@ -167,7 +167,9 @@ const CONTROL_KEYS: [&str; 13] = [
     "load_reporting",
     "read_only",
     "relay",
+    "reload",
     "services",
+    "store",
 ];
 
 fn control(path: &Path) -> Verdict {

@@ -68,7 +68,8 @@ impl std::error::Error for NoAnswer {}
 
 /// Explains an answer that is not HTTP/1.1.
 fn not_http(error: hyper::Error) -> anyhow::Error {
-    if !error.is_parse() {
+    // What arrives before the request is sent cancels it.
+    if !error.is_parse() && !error.is_canceled() {
         return error.into();
     }
     anyhow!(

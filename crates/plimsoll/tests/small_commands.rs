@@ -196,9 +196,9 @@ fn every_fault_of_every_file_has_a_line() {
     for expected in [
         format!("{main}:2:28: load_reporting.interval: 5 has no unit; write for example"),
         format!("{main}:1:9: listen: 127.0.0.1:18001 is already the address of admin"),
-        format!("{services}:2:36: services[0].mode: unknown value SHADO, expected one of ENFORCE"),
+        format!("{services}:2:35: services[0].mode: unknown value SHADO, expected one of ENFORCE"),
         format!("{services}:3:28: services[1].cluster.connect_timeot: unknown field, did you mean"),
-        format!("{services}:3:54: services[1].ramp: 150 is not a percentage between 0 and 100"),
+        format!("{services}:3:55: services[1].ramp: 150 is not a percentage between 0 and 100"),
     ] {
         assert!(
             lines.iter().any(|line| line.starts_with(&expected)),

@@ -543,7 +543,7 @@ fn invalid_input_exits_with_2_and_names_the_field() {
         (
             "fraction: 5000",
             "fraction: 10001",
-            format!("{fraction}: 10001 is above 10000"),
+            format!("{fraction}: the shares of demand up to here are 100.01 %"),
         ),
         (
             "fraction: 5000",

@@ -184,9 +184,7 @@ fn without_zone_routing_there_are_no_percentages() {
         "{page}"
     );
     assert!(
-        page.contains(
-            "  b             5/5       –          –          –  37.5 %  ███·····     –\n"
-        )
+        page.contains("  b             5/5        –          –       –  37.5 %  ███·····     –\n")
     );
     assert!(page.contains("  none: upstream too small\n"), "{page}");
 }

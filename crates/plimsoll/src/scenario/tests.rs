@@ -323,8 +323,8 @@ fn invalid_hosts_are_rejected_with_their_field() {
             "1.1 is outside 0 to 1",
         ),
         ("hosts: 3, utilization: -0.1", "utilization", "outside"),
-        ("hosts: 3, utilization: .nan", "utilization", "NaN"),
-        ("hosts: 3, utilization: high", "utilization", "not a number"),
+        ("hosts: 3, utilization: .nan", "utilization", "not a share"),
+        ("hosts: 3, utilization: high", "utilization", "not a share"),
         (
             "hosts: 3, observed_traffic_fraction: 1",
             "observed_traffic_fraction",
@@ -341,7 +341,7 @@ fn invalid_hosts_are_rejected_with_their_field() {
         (
             "hosts: 3, observed_traffic_fraction: 10001",
             "observed_traffic_fraction",
-            "above 10000",
+            "up to here are 100.01 %",
         ),
         (
             "hosts: 3, observed_traffic_fraction: 0.5",
@@ -440,11 +440,7 @@ fn invalid_scenarios_are_rejected_with_their_field() {
             "cluster.common_lb_config.healthy_panic_threshold.value",
             "NaN",
         ),
-        (
-            "clsuter: {}",
-            "clsuter",
-            "unknown field, expected one of title",
-        ),
+        ("clsuter: {}", "clsuter", "did you mean cluster?"),
     ] {
         assert_rejected(&[line], path, reason);
     }

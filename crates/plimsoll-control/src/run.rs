@@ -448,8 +448,8 @@ impl Edits {
                 continue;
             };
             let allow_removal = request.as_ref().is_some_and(|one| one.allow_removal);
-            let by = request.as_ref().map(|one| one.by.clone());
-            let by = by.unwrap_or_else(|| "edit of the files".to_owned());
+            let caller = request.as_ref().map(|one| one.by.clone());
+            let by = caller.unwrap_or_else(|| "edit of the files".to_owned());
             let outcome = match edited {
                 Err(error) => Err(error.to_string()),
                 Ok(config) => self.apply(config, allow_removal, &by).await,

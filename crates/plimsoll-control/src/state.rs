@@ -11,6 +11,7 @@
 
 mod event;
 mod localities;
+mod membership;
 mod node_checks;
 mod refresh;
 mod replicated;
@@ -50,12 +51,6 @@ pub use suspects::{Suspects, Suspicion};
 const HOLD_MARGIN: Duration = Duration::from_secs(11);
 /// Limit of queued events; if the writer does not poll, the oldest are dropped.
 const MAX_EVENTS: usize = 4096;
-const MEMBERSHIP_DELAY: Duration = Duration::from_secs(1);
-/// Every batch is an update for all nodes of the fleet. In larger fleets than this one, batches
-/// wait a millisecond more for each node: otherwise each node that connects would cost as much as
-/// there are nodes, and a fleet that connects at once would take minutes.
-const SMALL_FLEET: usize = 1000;
-const MAX_MEMBERSHIP_DELAY: Duration = Duration::from_secs(10);
 
 /// State of the control plane.
 #[derive(Debug)]
@@ -434,23 +429,6 @@ impl State {
     /// Returns the overlay with `key`; `None` if there is no relay.
     pub fn overlay(&self, key: &ViewKey) -> Option<&Arc<Overlay>> {
         self.overlays.get(key)
-    }
-
-    /// Returns when a change of membership is published.
-    fn next_batch(&self, fleet: &str, now: Instant) -> Instant {
-        let more = self.fleets.node_count(fleet).saturating_sub(SMALL_FLEET);
-        let delay = MEMBERSHIP_DELAY.saturating_add(Duration::from_millis(more as u64));
-        now.saturating_add(delay.min(MAX_MEMBERSHIP_DELAY))
-    }
-
-    fn membership_changed(&mut self, fleet: &Arc<str>, due: Instant) {
-        let nodes = self.fleets.node_count(fleet);
-        self.event(ControlEvent::FleetChanged {
-            fleet: Arc::clone(fleet),
-            nodes,
-        });
-        let deadline = self.membership_due.entry(Arc::clone(fleet)).or_insert(due);
-        *deadline = due.min(*deadline);
     }
 
     /// Applies due membership changes and processes updates and events of the planner.

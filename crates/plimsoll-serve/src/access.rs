@@ -60,7 +60,7 @@ pub(crate) struct Peer {
     pub(crate) identity: Option<Arc<PeerIdentity>>,
 }
 
-/// Who asked for an action, for handlers of actions to record: certificate or address, and token.
+/// Caller of an action, for handlers of actions to record: certificate or address, and token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller(pub String);
 

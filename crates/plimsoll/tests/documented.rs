@@ -383,6 +383,7 @@ fn the_grafana_dashboard_is_well_formed() {
 #[test]
 fn configurations_in_manifests_are_valid() {
     let directory = tempfile::tempdir().unwrap();
+    let mounted = certificates(directory.path());
     let mut checked = 0;
     for (path, text) in files(&Path::new(ROOT).join("deploy/kubernetes")) {
         for manifest in manifests(&text) {
@@ -395,7 +396,8 @@ fn configurations_in_manifests_are_valid() {
             };
             for (name, content) in data {
                 let file = directory.path().join(name);
-                fs::write(&file, content.as_str().unwrap()).unwrap();
+                let content = content.as_str().unwrap().replace("/certs/", &mounted);
+                fs::write(&file, content).unwrap();
                 let kind = name.strip_suffix(".yaml").unwrap().to_owned();
                 let file = file.display().to_string();
                 let output = plimsoll(&["check".to_owned(), "--kind".to_owned(), kind, file]);
@@ -406,6 +408,21 @@ fn configurations_in_manifests_are_valid() {
         }
     }
     assert!(checked >= 2, "only {checked} configurations found");
+}
+
+/// Writes certificates like those of a mounted secret; returns the directory with a `/` at its end.
+fn certificates(directory: &Path) -> String {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    let certificate = params.self_signed(&key).unwrap().pem();
+    for (name, text) in [
+        ("tls.crt", &certificate),
+        ("ca.crt", &certificate),
+        ("tls.key", &key.serialize_pem()),
+    ] {
+        fs::write(directory.join(name), text).unwrap();
+    }
+    format!("{}/", directory.display())
 }
 
 /// Pod templates of all Deployments, with the file that has them.
@@ -436,10 +453,10 @@ fn image_and_pods_run_as_a_numeric_user_that_is_not_root() {
         "USER of the image must be UID:GID, not root: {user:?}"
     );
     for (path, pod) in pods() {
-        let security = &pod["securityContext"];
-        assert_eq!(security["runAsNonRoot"], true, "{path}");
+        let security = &pod["security_context"];
+        assert_eq!(security["run_as_non_root"], true, "{path}");
         assert_eq!(
-            security["runAsUser"].as_u64(),
+            security["run_as_user"].as_u64(),
             user[0].map(u64::from),
             "{path}"
         );
@@ -477,7 +494,7 @@ fn pages_that_change_state_are_on_loopback_in_manifests() {
 fn proxies_in_manifests_have_the_names_of_their_pods() {
     let mut proxies = 0;
     for (path, pod) in pods() {
-        let lists = [&pod["initContainers"], &pod["containers"]];
+        let lists = [&pod["init_containers"], &pod["containers"]];
         let containers = lists.into_iter().filter_map(Value::as_array).flatten();
         for container in containers.filter(|one| one["args"][0] == "proxy") {
             proxies += 1;
@@ -488,7 +505,7 @@ fn proxies_in_manifests_have_the_names_of_their_pods() {
             );
             let name = json!({
                 "name": "POD_NAME",
-                "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}},
+                "value_from": {"field_ref": {"field_path": "metadata.name"}},
             });
             let variables = container["env"].as_array().unwrap();
             assert!(variables.contains(&name), "{path}: {variables:?}");

@@ -69,6 +69,7 @@ pub struct ZoneHistory {
 type Cell = (u64, u64);
 
 impl History {
+    /// Returns the selected part of the history, or which field of the query is invalid.
     pub fn response(&self, query: &HistoryQuery) -> Result<HistoryResponse, Rejection> {
         let range = duration("range", query.range.as_deref())?.unwrap_or(HORIZON_MS);
         let step = duration("step", query.step.as_deref())?;

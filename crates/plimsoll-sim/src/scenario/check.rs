@@ -175,8 +175,8 @@ fn traffic(parts: &TrafficParts, zones: &[Zone], names: &Names) -> Result<Traffi
     })
 }
 
-/// Checks a mean utilization. A host that is three times overloaded only measures its queue, and
-/// whoever writes 60 means 60 %.
+/// Checks a mean utilization. A host that is three times overloaded only measures its queue,
+/// and a scenario with 60 means 60 %.
 fn mean_utilization(mean: f64) -> Result<f64, FieldError> {
     let mean = positive(mean, "traffic.mean_utilization")?;
     if mean <= MAX_MEAN_UTILIZATION {

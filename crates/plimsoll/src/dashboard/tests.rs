@@ -306,7 +306,7 @@ async fn nodes_that_may_not_be_what_they_say_are_notices() {
     let shown = texts(&*control.document().await).join("\n");
     for expected in [
         "second is refused: twice of gateway",
-        "(see fleets.zones): lost of gateway",
+        "1 node of gateway is in r1/nowhere, which no service has (see fleets.zones)",
         "only a part counts: liar of gateway",
         "liar of gateway carries ",
     ] {

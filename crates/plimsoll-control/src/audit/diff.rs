@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use plimsoll_core::model::assignment::ClusterLoadAssignment;
 use plimsoll_core::model::locality::Locality;
+use plimsoll_core::planner::config::DEFAULT_REPORT_INTERVAL;
 
 use crate::admin::mode_name;
 use crate::config::{ControlConfig, Service};
@@ -225,7 +226,12 @@ fn settings(before: &ControlConfig, after: &ControlConfig) -> Vec<Change> {
     if old != new {
         add("load_reporting.interval", shown(&old, &new));
     }
-    if before.planner != after.planner {
+    // The planner also has the interval and a limit, which are named themselves.
+    let demand = |config: &ControlConfig| {
+        let planner = config.planner.clone();
+        planner.with_default_report_interval(DEFAULT_REPORT_INTERVAL)
+    };
+    if demand(before) != demand(after) {
         add("demand", None);
     }
     if before.relay != after.relay {

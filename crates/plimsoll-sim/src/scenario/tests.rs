@@ -61,7 +61,7 @@ fn toml_errors_name_the_field_and_the_line() {
     );
     let text = format!("{MINIMAL}\n[host]\nservres = 3\n");
     let located = Scenario::parse(&text).unwrap_err().to_string();
-    assert!(located.ends_with("(at 17:1)"), "{located}");
+    assert!(located.ends_with("(at 16:1)"), "{located}");
     let error = error_with("[[event]]\nat = \"soon\"\n");
     assert!(
         error.starts_with("event[0].at: \"soon\" is not a duration"),
@@ -197,7 +197,10 @@ fn settings_are_checked() {
             "[network]\nremote = \"1m\"",
             "network.remote: 60 s is outside 0 ms to 10 s",
         ),
-        ("[reports]\nnoise = 2", "reports.noise: 2 is outside 0 to 1"),
+        (
+            "[reports]\nnoise = 2",
+            "reports.noise: 2 is more than all; write 0.02 or \"2%\"",
+        ),
         (
             "[reports]\nperiod = \"1s\"",
             "reports.period: only out_of_band reports have a period",

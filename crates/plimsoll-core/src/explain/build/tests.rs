@@ -216,7 +216,7 @@ fn a_region_that_does_not_match_is_noted() {
     };
     let notes = explain(Locality::new("r1", "a", ""));
     let upstream = "this process is in r1/a, the upstream cluster in a (no region): the regions \
-                    differ, so that nothing there is local";
+                    differ, so that nothing there is local; did you mean a?";
     assert!(notes.iter().any(|note| note == upstream), "{notes:?}");
     let fleet = notes
         .iter()

@@ -97,7 +97,7 @@ fn invalid_zone_aware_values_are_rejected_at_their_field() {
         (
             "lrs_rate_config: {staleness_threshold: 60}",
             "lrs_rate_config.staleness_threshold",
-            "duration",
+            "has no unit",
         ),
         (
             "lrs_rate_config: {staleness_threshold: 4s}",

@@ -548,7 +548,7 @@ fn invalid_input_exits_with_2_and_names_the_field() {
         (
             "fraction: 5000",
             "fraction: .nan",
-            format!("{fraction}: \".nan\" is not a whole number"),
+            format!("{fraction}: \".nan\" is not a share in basis points"),
         ),
         (
             "fraction: 5000",

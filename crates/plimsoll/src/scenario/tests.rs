@@ -351,7 +351,7 @@ fn invalid_hosts_are_rejected_with_their_field() {
         (
             "hosts: 3, observed_traffic_fraction: .nan",
             "observed_traffic_fraction",
-            "not a whole",
+            "not a share",
         ),
         (
             "hosts: 3, metadata_traffic_fraction: 10001",

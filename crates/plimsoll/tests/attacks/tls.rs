@@ -208,7 +208,11 @@ async fn a_relay_and_its_server_refuse_each_other_without_the_right_certificates
     let mut peer = Peer::connect(careful.xds).await;
     let mut stream = peer.open(STREAM_AGGREGATED_RESOURCES).await;
     stream.send(&request).await;
-    careful.wait_for_log("UnknownIssuer").await;
+    until("a failure", async || {
+        let status = careful.get("/api/v1/status").await;
+        status.contains("invalid peer certificate")
+    })
+    .await;
     connected(&careful).await;
     // Another identity: refused by a rule.
     let wrong = relay(&upstream, &authority, &authority, "spiffe://td/proxy");

@@ -148,7 +148,9 @@ pub(crate) fn bootstrap(args: &[&str]) -> Value {
     command.arg("bootstrap").args(args);
     let zone = args.iter().skip_while(|arg| **arg != "--zone").nth(1);
     if let Some(zone) = zone.filter(|_| !args.contains(&"--id")) {
-        command.arg("--id").arg(format!("gateway-{zone}"));
+        let at = args.iter().position(|arg| *arg == "--fleet");
+        let fleet = at.and_then(|at| args.get(at + 1)).unwrap_or(&"gateway");
+        command.arg("--id").arg(format!("{fleet}-{zone}"));
     }
     let output = command.output().unwrap();
     assert!(output.status.success(), "{args:?}: {output:?}");

@@ -1,7 +1,7 @@
 //! [`History`]: an hour of what the dashboard draws, and of events, in bounded memory.
 //!
 //! `recorder` adds a document every few seconds, whether or not a page is open; `response` serves
-//! `/api/v1/history`. Each zone of a cluster has a [`series::Series`]: fine steps for the last
+//! `/api/v1/history`. Each zone of a cluster has a `Series`: fine steps for the last
 //! quarter of an hour, coarse ones for the rest. The number of series is limited, because names of
 //! fleets and zones come from the network.
 

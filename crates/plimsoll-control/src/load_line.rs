@@ -5,7 +5,7 @@
 //! The one computation behind the admin API, the dashboard, `plimsoll top` and metrics, so that all
 //! show the same numbers. Routing shares come from explanations, that is from the production
 //! balancer with the resources that proxies are sent; demand is measured and smoothed. `collect`
-//! reads the state, `shares` holds routing shares and caches them, [`enforced`] builds the
+//! reads the state, `shares` holds routing shares and caches them, `enforced` builds the
 //! hypothetical resources.
 
 mod collect;

@@ -8,7 +8,7 @@
 //! expires (decision 0034).
 //!
 //! [`State`](crate::state::State) passes streams and load reports of its own nodes and the changes
-//! in the store, and applies the [`Effect`]s. `store` reads and writes the store.
+//! in the store, and applies the effects. `store` reads and writes the store.
 
 mod table;
 

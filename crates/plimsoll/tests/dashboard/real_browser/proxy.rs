@@ -232,7 +232,7 @@ fn top_shows_proxies_and_control_planes() {
     ] {
         let page = wait_for("demand is known", || {
             let page = top(address, &["--cluster", "orders"]);
-            page.contains("LocalityResidual").then_some(page)
+            page.contains("spills").then_some(page)
         });
         assert!(page.starts_with(title) && page.contains("zone-a"), "{page}");
         let document: Value = serde_json::from_str(&top(address, &["--json"])).unwrap();

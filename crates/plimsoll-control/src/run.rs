@@ -197,12 +197,13 @@ impl Control {
             in_force: self.config,
             context: context.clone(),
         };
-        let mut tasks = vec![tokio::spawn(edits.apply_all(self.source, self.reloads))];
+        let edits = tokio::spawn(edits.apply_all(self.source, self.reloads));
         #[cfg(feature = "etcd")]
-        tasks.extend(
-            self.store
-                .map(|store| tokio::spawn(store.run(stopping.clone()))),
-        );
+        let store = self
+            .store
+            .map(|store| tokio::spawn(store.run(stopping.clone())));
+        #[cfg(not(feature = "etcd"))]
+        let store = None;
         let read_only = AdminOptions {
             pages: admin.pages.clone(),
             listed: admin.listed.clone(),
@@ -241,7 +242,7 @@ impl Control {
             }
         };
         stopping.cancel();
-        for task in tasks.into_iter().chain(admin.into_iter().flatten()) {
+        for task in [Some(edits), store].into_iter().chain(admin).flatten() {
             let _ = task.await;
         }
         // The writer exits because the last handle has been dropped.

@@ -9,11 +9,11 @@ use crate::support::envoy::{CURRENT, binary};
 /// Claims in the text of the tutorial, in its order.
 const TUTORIAL: [Check; 8] = [
     Check {
-        command: "curl -s 'localhost:18001/api/v1/nodes'",
+        command: "curl -s 'localhost:18001/api/v1/nodes?pretty'",
         fault: |output| unless(three_nodes(&json(output)), "three nodes by fleet_weights"),
     },
     Check {
-        command: "curl -s 'localhost:18001/api/v1/clusters?cluster=orders'",
+        command: "curl -s 'localhost:18001/api/v1/clusters?cluster=orders&pretty'",
         fault: |output| unless(near_demand(&json(output)), "near 5000, 3500 and 1500"),
     },
     Check {
@@ -25,7 +25,7 @@ const TUTORIAL: [Check; 8] = [
         fault: |output| unless((40..80).contains(&kept(output)), "about 60 from zone-a"),
     },
     Check {
-        command: "curl -s localhost:18001/api/v1/what-if",
+        command: "curl -s 'localhost:18001/api/v1/what-if?pretty'",
         fault: |output| unless(output.contains("kept_local"), "kept_local"),
     },
     Check {

@@ -204,13 +204,7 @@ impl Control {
             .map(|store| tokio::spawn(store.run(stopping.clone())));
         #[cfg(not(feature = "etcd"))]
         let store = None;
-        let read_only = AdminOptions {
-            pages: admin.pages.clone(),
-            listed: admin.listed.clone(),
-            hosts: admin.hosts.clone(),
-            token: None,
-            access: AdminAccess::ReadOnly,
-        };
+        let read_only = read_only(&admin);
         let restricted = AdminOptions {
             access: AdminAccess::Restricted,
             ..admin
@@ -249,6 +243,17 @@ impl Control {
         let _ = writer.await;
         served
             .map_err(|error| RunError::Failed("cannot serve ADS and LRS".to_owned(), error.into()))
+    }
+}
+
+/// The same pages for an address where nothing can be changed.
+fn read_only(admin: &AdminOptions) -> AdminOptions {
+    AdminOptions {
+        pages: admin.pages.clone(),
+        listed: admin.listed.clone(),
+        hosts: admin.hosts.clone(),
+        token: None,
+        access: AdminAccess::ReadOnly,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Log lines of the module, written through Envoy's logger.
 //!
-//! The safe code of this crate knows only [`write()`]; `hooks` installs the function that calls Envoy
-//! when the module is loaded. Without Envoy, in tests, lines are dropped.
+//! The safe code of this crate knows only [`write()`]; `hooks` installs the function that calls
+//! Envoy when the module is loaded. Without Envoy, in tests, lines are dropped.
 
 use std::sync::OnceLock;
 

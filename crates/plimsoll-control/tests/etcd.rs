@@ -112,7 +112,7 @@ async fn records_expire_with_the_lease_and_the_history_is_compacted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn certificates_of_etcd_are_checked_and_read_again() {
+async fn certificates_are_checked_on_both_sides_of_etcd() {
     let etcd = Etcd::start_with_tls();
     let replica = Replica::start("r0", &etcd, 1000, &etcd.tls_settings()).await;
     let mut session = replica.open(&node("1", "a")).await;

@@ -17,7 +17,7 @@ use super::node_reports::{NodeReports, Report};
 use super::ranks::Ranks;
 pub(super) use super::rate::Rate;
 use super::smoothing::follow;
-use super::view::{DominantNode, NodeView};
+use super::view::{DominantNode, FlowsBySource, NodeView};
 use crate::model::load_report::{ClusterStats, Node};
 use crate::model::locality::Locality;
 use crate::time::Instant;
@@ -28,8 +28,7 @@ const MAX_INTERVALS: u32 = 3;
 const MIN_NODES_TO_DOMINATE: usize = 3;
 
 /// Request rates by upstream cluster and source; destinations are sorted.
-pub(super) type FlowsByCluster<'a> =
-    BTreeMap<&'a Arc<str>, BTreeMap<&'a Locality, Vec<(&'a Locality, f64)>>>;
+pub(super) type FlowsByCluster<'a> = BTreeMap<&'a Arc<str>, FlowsBySource<'a>>;
 
 /// A change of one reporter's contribution to the sum of one zone.
 #[derive(Clone, Debug, PartialEq, Eq)]

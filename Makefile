@@ -4,7 +4,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 # Where rustup installs cargo, in case the shell's PATH does not have it.
 export PATH := $(PATH):$(HOME)/.cargo/bin
-.PHONY: help test api msrv demo replicas release soak bench bench-control bench-proxy attack-proxy fuzz mutants fmt clean
+.PHONY: help test test-kubernetes api msrv demo replicas release soak bench bench-control bench-kubernetes bench-proxy attack-proxy fuzz mutants fmt clean
 
 # Steps of `make test`; all if empty: make test STEPS="fmt clippy"
 STEPS ?=
@@ -25,11 +25,15 @@ MUTANTS_SEED ?=
 MUTANTS_KILL ?= 90
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 test: ## Run all checks: format, dependencies, deployments, lints, tests, real peers, a real browser, docs, public APIs, features, packages, vectors, benches once
 	@scripts/deps.sh test
 	@scripts/test.sh $(STEPS)
+
+test-kubernetes: ## Run control plane and Envoys against the API machinery of Kubernetes, or a kube-apiserver in KUBEBUILDER_ASSETS
+	@scripts/deps.sh test-kubernetes
+	@cargo test -p plimsoll --all-features --test e2e -- --test-threads=2 --ignored real_kubernetes::
 
 api: ## Accept the public API of the libraries as it is now (crates/*/public-api.txt)
 	@scripts/api.sh accept
@@ -60,6 +64,9 @@ bench: ## Measure picks and rebuilds, compared with other load balancers (slow t
 
 bench-control: ## Measure the control plane with 5,000 synthetic proxies: make bench-control ARGS=--delta
 	@cargo bench --profile release -p plimsoll --bench fleet -- $(ARGS)
+
+bench-kubernetes: ## Measure the control plane with 1,000 Services of Kubernetes: make bench-kubernetes ARGS=--sotw
+	@cargo bench --profile release -p plimsoll --bench kubernetes -- $(ARGS)
 
 bench-proxy: ## Measure the proxy compared with Envoy, HAProxy and nginx
 	@scripts/deps.sh bench-proxy

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs missing dependencies of a Makefile target: deps.sh test|demo|replicas|release|bench|bench-proxy|attack-proxy|fuzz|mutants.
+# Installs missing dependencies of a Makefile target:
+# deps.sh test|test-kubernetes|demo|replicas|release|bench|bench-proxy|attack-proxy|fuzz|mutants.
 # Prints nothing if nothing is missing. Debian packages come from apt, as root or through sudo; the Rust
 # toolchain must be installed already.
 set -euo pipefail
@@ -109,12 +110,12 @@ install_xds_server() {
 }
 
 # Installs the validators of deploy/ under target/checks: promtool, unpacked from Debian's package, which
-# would start a server if installed, and Kubernetes schemas from PyPI (110 MB).
+# would start a server if installed, Kubernetes schemas from PyPI (110 MB), and kubectl.
 install_checks() {
   local checks="${CARGO_TARGET_DIR:-target}/checks"
   local marker="$checks/.installed-$checks_version"
   [[ -f $marker ]] && return 0
-  echo "deps: installing promtool and kubernetes-validate under $checks"
+  echo "deps: installing promtool, kubernetes-validate and kubectl under $checks"
   rm -rf "$checks"
   mkdir -p "$checks"
   python3 -m venv "$checks/venv"
@@ -124,6 +125,7 @@ install_checks() {
     have apt-get || fail "please install promtool of Prometheus"
     (cd "$checks" && unpack_prometheus)
   fi
+  install_kubectl "$checks"
   touch "$marker"
 }
 
@@ -134,6 +136,82 @@ unpack_prometheus() {
   }
   dpkg --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool
   rm -f prometheus_*.deb
+}
+
+# install_kubectl DIRECTORY: kubectl, if that of the machine has no components in kustomizations (before 1.21, as in
+# Debian 12). The program of sid needs nothing but the C library, and runs here.
+install_kubectl() {
+  if have kubectl && kubectl version --client 2>/dev/null | grep -q '^Kustomize Version: v[5-9]'; then
+    ln -sf "$(command -v kubectl)" "$1/kubectl"
+    return
+  fi
+  have apt-get || fail "please install kubectl 1.27 or newer"
+  (
+    cd "$1"
+    sid_options sid
+    apt-get "${sid[@]}" download -qq kubectl 2>/dev/null
+    dpkg --fsys-tarfile kubectl_*.deb | tar -x ./usr/bin/kubectl
+    mv usr/bin/kubectl .
+    rm -rf kubectl_*.deb sid
+  )
+}
+
+# sid_options DIRECTORY: sets `sid` to options with which apt-get reads packages of Debian's unstable distribution. Its
+# lists are kept in DIRECTORY; what is installed on the machine does not change.
+sid_options() {
+  local directory
+  mkdir -p "$1/lists/partial" "$1/archives/partial"
+  directory=$(realpath "$1")
+  : >"$directory/status"
+  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian sid main" \
+    >"$directory/sources.list"
+  sid=(
+    -o "Dir::Etc::sourcelist=$directory/sources.list" -o Dir::Etc::sourceparts=-
+    -o "Dir::State::lists=$directory/lists" -o "Dir::State::status=$directory/status"
+    -o "Dir::Cache::archives=$directory/archives" -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache=
+    -o Acquire::Languages=none -o Debug::NoLocking=1
+  )
+  apt-get "${sid[@]}" update -qq
+}
+
+# Builds the API server of `make test-kubernetes` from Debian's packages of Kubernetes' libraries (350 MB, deleted
+# afterwards) and takes etcd from the same distribution, under target/kubernetes: see peers/kubernetes/apiserver.
+# With a kube-apiserver in KUBEBUILDER_ASSETS nothing is built.
+install_apiserver() {
+  local to="${CARGO_TARGET_DIR:-target}/kubernetes" digest
+  [[ -n ${KUBEBUILDER_ASSETS:-} ]] && return 0
+  digest=$(cat peers/kubernetes/apiserver/*.go | sha256sum | cut -c1-16)
+  [[ -f $to/.installed-$digest ]] && return 0
+  have apt-get || fail "please set KUBEBUILDER_ASSETS to a directory with kube-apiserver and etcd"
+  echo "deps: building an API server under $to: minutes, and 3 GB of disk meanwhile"
+  rm -rf "$to"
+  mkdir -p "$to/build/root"
+  (cd "$to/build" && unpack_kubernetes)
+  build_apiserver "$to"
+  rm -rf "$to/build"
+  touch "$to/.installed-$digest"
+}
+
+unpack_kubernetes() {
+  local package
+  sid_options sid
+  apt-get "${sid[@]}" install -qq -y --no-install-recommends --download-only \
+    golang-go golang-k8s-apiextensions-apiserver-dev etcd-server >/dev/null
+  for package in sid/archives/golang*.deb sid/archives/etcd-server*.deb; do
+    dpkg --fsys-tarfile "$package" | tar -x -C root
+    rm "$package"
+  done
+}
+
+# build_apiserver DIRECTORY: like Debian's packages of Go programs, from a GOPATH without modules or network.
+build_apiserver() {
+  local root go
+  root=$(realpath "$1/build/root")
+  go=$(echo "$root"/usr/lib/go-*)
+  env GOROOT="$go" GOPATH="$root/../gopath:$root/usr/share/gocode" GOCACHE="$root/../cache" GO111MODULE=off \
+    GOTOOLCHAIN=local CGO_ENABLED=0 \
+    "$go/bin/go" build -C peers/kubernetes/apiserver -ldflags '-s -w' -o "$(realpath "$1")/apiserver" .
+  mv "$root/usr/bin/etcd" "$1/etcd"
 }
 
 # Installs cargo-deny under target/tools. It is only run for a second: an unoptimized build takes a quarter of
@@ -162,7 +240,7 @@ websockets_version=17.4
 envoy_version=1.40.0
 older_envoy_versions=(1.38.3 1.39.3)
 # Versions of the validators of deploy/.
-checks_version=1
+checks_version=2
 kubernetes_validate_version=1.37.0
 cargo_deny_version=0.20.2
 cargo_mutants_version=27.1.0
@@ -180,6 +258,10 @@ case "${1:-}" in
   release) have objcopy || packages+=(binutils) ;;
   # Debian's python3 has venv without ensurepip, which creating one with pip needs.
   # A browser without fonts renders no text.
+  test-kubernetes)
+    python3 -c 'import ensurepip' 2>/dev/null || packages+=(python3 python3-venv)
+    have curl || packages+=(curl)
+    ;;
   test)
     python3 -c 'import ensurepip' 2>/dev/null || packages+=(python3 python3-venv)
     have chromium || packages+=(chromium fonts-liberation)
@@ -215,7 +297,7 @@ case "${1:-}" in
   # libFuzzer is C++.
   fuzz) have c++ || packages+=(g++) ;;
   mutants) have python3 || packages+=(python3) ;;
-  *) fail "which target? test, demo, replicas, release, bench, bench-proxy, attack-proxy, fuzz or mutants" ;;
+  *) fail "which target? test, test-kubernetes, demo, replicas, release, bench, bench-proxy, attack-proxy, fuzz or mutants" ;;
 esac
 
 install_packages "${packages[@]}"
@@ -223,8 +305,13 @@ have cargo || fail "no cargo: install the Rust toolchain first (https://rustup.r
 if [[ ${1} == test ]]; then
   install_components
 fi
-if [[ ${1} == test || ${1} == bench-proxy || ${1} == attack-proxy ]]; then
+if [[ ${1} == test || ${1} == test-kubernetes || ${1} == bench-proxy || ${1} == attack-proxy ]]; then
   install_peers
+fi
+if [[ ${1} == test-kubernetes ]]; then
+  # Applies the overlays.
+  install_checks
+  install_apiserver
 fi
 if [[ ${1} == test ]]; then
   install_grpc_js

@@ -4,7 +4,7 @@ mutants.py copy TREE: updates the copy of the working tree, with uncommitted cha
 equal keep their modification time, so that cargo does not recompile them.
 
 mutants.py run DIRECTORY SAMPLE SEED KILL: draws mutants of DIRECTORY/list.json until SAMPLE of them
-compile, and tests them in DIRECTORY/tree, one after the other. Unit tests come first; integration tests,
+compile (those that are the same program do not count), and tests them in DIRECTORY/tree, one after the other. Unit tests come first; integration tests,
 which are slow to link, run only for mutants that pass these: first the program that killed most mutants of
 the same file, then all others. Doc tests do not run. Exit code 1 if less than KILL percent are killed, 2 if
 the tests fail without a mutant. An interrupt ends the run with a report.
@@ -110,10 +110,12 @@ class Crate:
 
     def build(self, *targets):
         """Returns the test programs of these targets by name, or None if they do not compile."""
-        # Programs that tests start are found beside them.
-        more = ["--examples"] if "examples" in targets else []
-        command = ["cargo", "test", "--package", self.name, "--all-features", "--no-run"]
-        command += ["--message-format=json-render-diagnostics", *targets, *more]
+        options = ["--package", self.name, "--all-features"]
+        if "examples" in targets:
+            # Tests start them. `cargo test --examples` would build the tests of the examples.
+            execute(["cargo", "build", *options, "--examples"], self.tree, BUILD_TIMEOUT)
+        command = ["cargo", "test", *options, "--no-run"]
+        command += ["--message-format=json-render-diagnostics", *targets]
         code, output = execute(command, self.tree, BUILD_TIMEOUT)
         if code != 0 and "could not compile" not in output:
             raise RuntimeError(f"cargo failed: {output}")
@@ -131,7 +133,9 @@ class Crate:
 
     def test(self, name, program, *filters, group=None):
         timeout = LEAST_TIMEOUT + TIMEOUT_FACTOR * self.seconds.get(name, LEAST_TIMEOUT)
-        environment = os.environ | {"CARGO_MANIFEST_DIR": str(self.directory)}
+        # Variables that `cargo test` sets and tests read.
+        cargo = {"CARGO_MANIFEST_DIR": str(self.directory), "CARGO_PKG_NAME": self.name}
+        environment = os.environ | cargo
         command = [program, *filters, *(["--exact"] if filters else [])]
         return execute(command, self.directory, timeout, group, env=environment)
 
@@ -195,6 +199,21 @@ def mutate(tree, mutant):
     after = lines[end][last:] + "".join(lines[end + 1 :])
     file.write_text(f"{before}{mutant['replacement']} /* mutant */{after}")
     return original
+
+
+def original_text(tree, mutant):
+    lines = (tree / mutant["file"]).read_text().splitlines(keepends=True)
+    start, end = mutant["span"]["start"], mutant["span"]["end"]
+    text = "".join(lines[start["line"] - 1 : end["line"]])
+    behind = len(lines[end["line"] - 1]) - (end["column"] - 1)
+    return text[start["column"] - 1 : len(text) - behind]
+
+
+def is_equivalent(tree, mutant):
+    """Whether a mutant is the same program: `Type::default()` that became `Default::default()`."""
+    if mutant["replacement"] != "Default::default()":
+        return False
+    return re.fullmatch(r"\s*[\w:<>]+::default\(\)\s*", original_text(tree, mutant)) is not None
 
 
 class Run:
@@ -271,6 +290,8 @@ def run(directory, sample, seed, kill):
         for mutant in mutants:
             if sum(result != "unviable" for _, result in results) == sample:
                 break
+            if is_equivalent(running.tree, mutant):
+                continue
             running.crate(mutant["package"])
             start = time.monotonic()
             result, program = running.outcome(mutant)

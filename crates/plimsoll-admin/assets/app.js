@@ -11,6 +11,7 @@ import * as compare from './compare.js';
 import * as cost from './cost.js';
 import * as whatif from './whatif.js';
 import * as nodes from './nodes.js';
+import * as replicas from './replicas.js';
 
 let state = null;
 let selected = decodeURIComponent(location.hash.startsWith('#c=') ? location.hash.slice(3) : '');
@@ -61,6 +62,7 @@ function render() {
     overview.tiles(state, cluster);
   }
   nodes.show(state);
+  replicas.show(state);
   for (const link of document.querySelectorAll('.sections a')) {
     link.hidden = Boolean(byId(link.hash.slice(1)).closest('[hidden]'));
   }
@@ -119,6 +121,7 @@ map.start(draw);
 zones.start(draw);
 history.start(draw);
 nodes.start(draw);
+replicas.start();
 cost.start(draw);
 whatif.start(() => state, current);
 overview.start(draw);

@@ -24,7 +24,7 @@ export function plot(canvas, wide, height, chart) {
   axes(context, box, chart, place);
   context.save();
   context.beginPath();
-  context.rect(box.left, box.top - 2, box.right - box.left, box.bottom - box.top + 4);
+  context.rect(box.left, box.top - 2, box.right - box.left + 4, box.bottom - box.top + 4);
   context.clip();
   if (chart.band) {
     area(context, times, chart.band.low, chart.band.high, { ...place, ink: chart.band.ink });
@@ -126,6 +126,7 @@ function line(context, times, { values, ink, dash }, place) {
   context.beginPath();
   let end = null;
   let open = false;
+  const alone = [];
   values.forEach((value, index) => {
     if (!known(value)) {
       open = false;
@@ -133,9 +134,19 @@ function line(context, times, { values, ink, dash }, place) {
     }
     end = place.y(value);
     context[open ? 'lineTo' : 'moveTo'](place.x(times[index]), end);
+    if (!open && !known(values[index + 1])) {
+      alone.push([place.x(times[index]), end]);
+    }
     open = true;
   });
   context.stroke();
+  // A value without neighbors has no line: a page that has just been opened is not empty.
+  context.fillStyle = ink;
+  for (const [x, y] of alone) {
+    context.beginPath();
+    context.arc(x, y, 3, 0, 2 * Math.PI);
+    context.fill();
+  }
   context.setLineDash([]);
   context.lineWidth = 1;
   return end;

@@ -4,6 +4,9 @@ import { byId, h, setAttr, setEmpty, setNumber, setText, syncRows, table } from 
 import { dollarsPerMonth, known, level, levelWords, localityName, percent, rate, zoneNames } from './format.js';
 import { costOf, settings } from './cost.js';
 
+/** Zones from which the table scrolls. */
+const MANY = 12;
+
 let showZones = null;
 
 /** Creates the table of zones. */
@@ -42,8 +45,11 @@ function sentence(cluster) {
     return 'Warming up: not every proxy has reported yet.';
   }
   const { now, enforce } = cluster;
-  if (!now || !enforce) {
+  if (!now) {
     return '';
+  }
+  if (!enforce) {
+    return `The highest load is ${percent(now.highest_load)} of the load line.`;
   }
   if (enforced(cluster)) {
     return `Demand steers this service: the highest load is ${percent(now.highest_load)} of the load line.`;
@@ -54,6 +60,15 @@ function sentence(cluster) {
       : `At ${percent((cluster.ramp_percent ?? 100) / 100)} of the ramp, ${change}.`;
 }
 
+/** Says why one side of the comparison is not known; null if both are. */
+function unknown(cluster) {
+  if (cluster.warming_up || (cluster.now && cluster.enforce)) {
+    return null;
+  }
+  return cluster.now ? `With ENFORCE: not known, because ${cluster.enforce_unknown ?? 'it is not computed yet'}.`
+    : `Not known, because ${cluster.now_unknown ?? 'it is not computed yet'}.`;
+}
+
 /** Shows the comparison; hosts without modes have none. */
 export function show(state, cluster) {
   if (!showZones) {
@@ -61,14 +76,15 @@ export function show(state, cluster) {
   }
   const { now, enforce } = cluster;
   const card = byId('compare-card');
-  card.hidden = state.one_proxy || !cluster.mode;
+  // Hosts that do not compare say neither numbers nor reasons.
+  const compares = now || enforce || cluster.now_unknown || cluster.enforce_unknown || cluster.warming_up;
+  card.hidden = state.one_proxy || !cluster.mode || !compares;
   if (card.hidden) {
     return;
   }
-  const has = Boolean(now && enforce);
+  const has = Boolean(now);
   setText(byId('compare-lead'), sentence(cluster));
-  setEmpty(byId('compare-empty'), has || cluster.warming_up ? null
-    : 'Not known: no demand is measured yet, or only the proxies know how they route.');
+  setEmpty(byId('compare-empty'), unknown(cluster));
   const setting = settings(state);
   const cost = (total) => (total ? costOf(total.cross_zone_requests_per_second, cluster, setting) : null);
   const pair = (name, field, value, format) => ({
@@ -96,7 +112,10 @@ export function show(state, cluster) {
     .map((zone, index) => ({ zone, name: names[index] }))
     .filter(({ zone }) => zone.now || zone.enforce);
   rows.sort((a, b) => (known(b.zone.now?.load) ? b.zone.now.load : -1) - (known(a.zone.now?.load) ? a.zone.now.load : -1));
-  byId('compare-scroller').hidden = rows.length === 0;
+  const scroller = byId('compare-scroller');
+  scroller.hidden = rows.length === 0;
+  // A few zones are shown whole; on a phone they are cards, and one would be cut.
+  scroller.classList.toggle('whole', rows.length <= MANY);
   showZones(rows);
   const { cost: price } = state;
   setText(byId('compare-note'), has

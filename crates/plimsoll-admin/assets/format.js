@@ -193,6 +193,7 @@ const BASIS_WORDS = {
   measured_demand: 'measured demand',
   host_counts: 'host counts',
   utilization: 'utilization',
+  observed_load: 'observed load',
   warming_up: 'warming up',
 };
 /** @type {(basis: string) => string} */

@@ -10,7 +10,7 @@ const ROW = 32;
 const ANSWERS = { none: 'no update sent', waiting: 'waiting', accepted: 'accepted', refused: 'refused' };
 const COLUMNS = [
   ['Node', '', 'id'], ['Zone', '', 'zone'], ['Software', 'wide', 'software'], ['Delivery', 'wide', 'delivery'],
-  ['Update', '', 'update'], ['Answered', 'wide number', 'answered'], ['Reported', 'number', 'reported'],
+  ['Update', '', 'update'], ['Answered', 'wide number', 'answered'], ['Reported', 'wide number', 'reported'],
   ['Demand', 'wide number', 'demand'],
 ];
 

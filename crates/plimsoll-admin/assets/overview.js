@@ -206,7 +206,10 @@ function demandNote(cluster) {
 /** Describes when the input of routing decisions becomes stale. */
 export function staleness(cluster, confirmed) {
   if (!known(confirmed)) {
-    return cluster.basis === 'utilization' ? 'hosts report with responses' : 'host counts do not become stale';
+    return {
+      utilization: 'hosts report with responses',
+      observed_load: 'proxies measure waiting times',
+    }[cluster.basis] ?? 'host counts do not become stale';
   }
   const threshold = cluster.staleness_threshold_ms;
   if (!known(threshold)) {

@@ -72,7 +72,9 @@ export function show(state, cluster) {
   showRouting(routed, windowOf('routing', many, routed));
   setEmpty(byId('routing-empty'), routed.length ? null : 'No proxies yet.');
   byId('routing-scroller').hidden = routed.length === 0;
-  for (const box of [byId('zones-scroller'), byId('routing-scroller')]) {
+  for (const [id, shown] of [['zones', items], ['routing', routed]]) {
+    const box = byId(`${id}-scroller`);
+    setText(byId(`${id}-more`), many ? `${count(shown.length)} zones, highest load first; scroll for all.` : '');
     setAttr(box, 'tabindex', many ? '0' : null);
     box.classList.toggle('whole', !many);
     box.classList.toggle('many', many);
@@ -153,6 +155,9 @@ function routingState(cell, { zone }) {
   setText(cell.firstChild, stateWords(zone.state));
 }
 
+/** Writes a clause of the engine as a sentence. */
+const sentence = (clause) => `${clause.charAt(0).toUpperCase()}${clause.slice(1)}.`;
+
 function reason(cell, { zone, name }) {
   if (!cell.firstChild) {
     const button = h('button', { type: 'button', class: 'link', hidden: true }, 'explain');
@@ -162,7 +167,8 @@ function reason(cell, { zone, name }) {
   const [words, button] = [cell.children[0], cell.children[1]];
   const unknown = current.state.one_proxy ? 'known to its own proxies' : current.state.explain && zone.state ? '' : UNKNOWN;
   const above = zone.above_line ? `Above its line: ${zone.above_line}.` : '';
-  setText(words, [above, zone.reason ?? (above ? '' : unknown)].filter(Boolean).join(' '));
+  const why = zone.reason ? sentence(zone.reason) : above ? '' : unknown;
+  setText(words, [above, why].filter(Boolean).join(' '));
   // A proxy can explain only its own zone.
   button.hidden = !current.state.explain || !zone.state || (current.state.one_proxy && !zone.reason);
   button.place = zone.locality;
@@ -194,7 +200,7 @@ async function explain(locality, name) {
       h('td', { class: 'number' }, percent(each.expected_share))));
     const heads = ['Zone', 'Demand', 'Capacity', 'Receives from this zone'];
     body.replaceChildren(
-      h('p', { class: 'lead' }, h('span', { class: 'badge', 'data-state': answer.state }, stateWords(answer.state)), ' ', answer.reason),
+      h('p', { class: 'lead' }, h('span', { class: 'badge', 'data-state': answer.state }, stateWords(answer.state)), ' ', sentence(answer.reason)),
       h('table', {}, h('thead', {}, h('tr', {}, ...heads.map((head, index) => h('th', { scope: 'col', class: index ? 'number' : null }, head)))), h('tbody', {}, ...shares)),
       h('h3', {}, 'Preconditions of zone-aware routing'),
       h('ul', { class: 'tests' }, ...tests),

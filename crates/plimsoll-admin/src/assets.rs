@@ -33,7 +33,7 @@ macro_rules! asset {
 pub(crate) const INDEX: Asset = asset!("index.html", "text/html; charset=utf-8");
 
 /// All files that the dashboard page loads.
-pub(crate) const FILES: [Asset; 16] = [
+pub(crate) const FILES: [Asset; 17] = [
     asset!("style.css", "text/css; charset=utf-8"),
     asset!("icon.svg", "image/svg+xml"),
     asset!("app.js", JAVASCRIPT),
@@ -47,6 +47,7 @@ pub(crate) const FILES: [Asset; 16] = [
     asset!("matrix.js", JAVASCRIPT),
     asset!("nodes.js", JAVASCRIPT),
     asset!("overview.js", JAVASCRIPT),
+    asset!("replicas.js", JAVASCRIPT),
     asset!("store.js", JAVASCRIPT),
     asset!("whatif.js", JAVASCRIPT),
     asset!("zones.js", JAVASCRIPT),

@@ -78,6 +78,7 @@ impl Document {
             member("version", &state.version),
             member("notices", &state.notices),
             member("cost", &state.cost),
+            member("replicas", &state.replicas),
             member("events", &state.events),
             member("actions", &state.actions),
             member("one_proxy", &state.one_proxy),

@@ -31,6 +31,8 @@ pub struct DashboardState {
     pub clusters: Vec<ClusterState>,
     /// Connected proxies; `None` if the host has none.
     pub nodes: Option<Vec<NodeState>>,
+    /// Replicas of the control plane; `None` if the host has no store that they share.
+    pub replicas: Option<ReplicasState>,
     /// Recent events, newest first.
     pub events: Vec<EventState>,
     /// Actions that the viewer can trigger.
@@ -60,6 +62,52 @@ pub struct Notice {
     pub severity: Severity,
     /// Message for the viewer.
     pub text: String,
+}
+
+/// Replicas of the control plane, and the store that they share.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct ReplicasState {
+    /// Name of the replica that serves this document.
+    pub this: String,
+    pub store: StoreState,
+    /// Replicas with a record in the store, as it was read last.
+    pub list: Vec<ReplicaState>,
+}
+
+/// The store that replicas share, as the host sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct StoreState {
+    /// Whether the store can be reached.
+    pub connected: bool,
+    /// Whether the store has been read since the host started.
+    pub synced: bool,
+    /// Proxies of all replicas together.
+    pub nodes: u64,
+}
+
+/// One replica of the control plane.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct ReplicaState {
+    pub name: String,
+    /// Whether it is the host of this document.
+    pub this: bool,
+    /// Address of ADS and LRS.
+    pub listen: String,
+    /// Version of its program.
+    pub version: String,
+    /// Proxies with a stream to it.
+    pub nodes: u64,
+    pub started_unix_ms: u64,
+    /// When the host heard of it last.
+    pub heard_unix_ms: u64,
+    /// Whether it has the same configuration as the host.
+    pub same_configuration: bool,
 }
 
 /// Severity of a notice or event.
@@ -114,7 +162,8 @@ pub struct ClusterState {
     pub ramp_percent: Option<u32>,
     /// Policies for zones and hosts, for example `zone_aware, least_request`.
     pub policy: String,
-    /// Input of routing decisions: `measured_demand`, `host_counts`, `utilization`.
+    /// Input of routing decisions: `measured_demand`, `host_counts`, `utilization`,
+    /// `observed_load`.
     pub basis: String,
     /// When that input was last confirmed; `None` with host counts.
     pub confirmed_unix_ms: Option<u64>,
@@ -131,8 +180,12 @@ pub struct ClusterState {
     /// Traffic of all zones as proxies route measured demand with the resources that they are sent;
     /// `None` if the host does not know.
     pub now: Option<TotalLoad>,
+    /// Why `now` is `None`, as a clause.
+    pub now_unknown: Option<String>,
     /// Like `now`, with `mode: ENFORCE` and `ramp: 100`.
     pub enforce: Option<TotalLoad>,
+    /// Why `enforce` is `None`, as a clause.
+    pub enforce_unknown: Option<String>,
     /// Bytes per second between zones, if measured.
     pub cross_zone_bytes_per_second: Option<f64>,
     /// Additional remarks for operators.
@@ -232,6 +285,8 @@ pub struct NodeState {
     pub locality: LocalityId,
     /// Name and version of the proxy software.
     pub software: String,
+    /// Class of the node: `envoy`, `envoy_module`, `grpc` or `plimsoll`.
+    pub class: String,
     /// How measured demand is delivered to the proxy.
     pub delivery: String,
     /// Whether a stream to the proxy is open.

@@ -300,20 +300,8 @@ impl Drop for RetryPermit {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn counters_of_dropped_pickers_stay_in_the_sum() {
-        let mut picks = PickCounters::default();
-        for _ in 0..3 {
-            let stats: Arc<PickerStats> = Arc::default();
-            stats.drop_overload.increment();
-            picks.add(stats);
-        }
-        assert_eq!(picks.live.len(), 1);
-        let sums = picks.sum().into_iter();
-        let dropped = sums.filter(|(metric, _)| metric.name == "drop_overload");
-        assert_eq!(dropped.map(|(_, value)| value).sum::<u64>(), 3);
-    }
-}
+#[path = "../tests/support/captured_logs.rs"]
+pub(crate) mod captured_logs;
+#[cfg(test)]
+#[cfg(feature = "xds")]
+mod tests;

@@ -245,6 +245,25 @@ mod tests {
     }
 
     #[test]
+    fn a_request_is_unsent_if_no_host_has_seen_it() {
+        let unsent = |kind| Error::new(kind, "").is_unsent();
+        for kind in [
+            ErrorKind::NoHost,
+            ErrorKind::NoRoute,
+            ErrorKind::Discovery,
+            ErrorKind::Dropped,
+            ErrorKind::Overflow,
+            ErrorKind::Connect,
+            ErrorKind::Refused,
+        ] {
+            assert!(unsent(kind), "{kind:?}");
+        }
+        for kind in [ErrorKind::Timeout, ErrorKind::Transport, ErrorKind::Closed] {
+            assert!(!unsent(kind), "{kind:?}");
+        }
+    }
+
+    #[test]
     fn debug_is_one_readable_line() {
         let text = "Error { kind: Connect, side: Upstream, \
                     message: \"cannot connect to 10.0.0.1:80\", cluster: \"orders\", \
@@ -252,6 +271,37 @@ mod tests {
         assert_eq!(format!("{:?}", refused()), text);
         let closed = "Error { kind: Closed, side: Caller, message: \"the client is shut down\" }";
         assert_eq!(format!("{:?}", Error::closed()), closed);
+    }
+
+    #[test]
+    fn every_kind_has_its_side_and_its_questions() {
+        for (kind, side) in [
+            (ErrorKind::Config, Side::Configuration),
+            (ErrorKind::UnknownCluster, Side::Configuration),
+            (ErrorKind::NoRoute, Side::Configuration),
+            (ErrorKind::Discovery, Side::ManagementServer),
+            (ErrorKind::Dropped, Side::ManagementServer),
+            (ErrorKind::Overflow, Side::Caller),
+            (ErrorKind::Closed, Side::Caller),
+            (ErrorKind::NoHost, Side::Upstream),
+            (ErrorKind::Connect, Side::Upstream),
+            (ErrorKind::Refused, Side::Upstream),
+            (ErrorKind::Timeout, Side::Upstream),
+            (ErrorKind::Transport, Side::Upstream),
+        ] {
+            let error = Error::new(kind, "");
+            assert_eq!((error.kind(), error.side()), (kind, side));
+            assert_eq!(error.is_timeout(), kind == ErrorKind::Timeout);
+            assert_eq!(error.is_connect(), kind == ErrorKind::Connect);
+            assert_eq!((error.cluster(), error.address()), (None, None));
+            assert!(std::error::Error::source(&error).is_none());
+        }
+        let error = refused().with_side(Side::ManagementServer);
+        assert_eq!(error.side(), Side::ManagementServer);
+        assert_eq!(error.cluster(), Some("orders"));
+        assert_eq!(error.address(), Some(([10, 0, 0, 1], 80).into()));
+        let source = std::error::Error::source(&error).map(ToString::to_string);
+        assert_eq!(source.as_deref(), Some("connection refused"));
     }
 
     #[test]

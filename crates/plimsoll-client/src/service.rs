@@ -150,3 +150,36 @@ where
         Box::pin(call.run(first, source).instrument(span))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_clone_has_the_cluster_and_the_options_of_its_service() {
+        let clusters = ["orders", "users"].map(crate::Cluster::new);
+        let mut builder = crate::Client::builder();
+        for cluster in clusters {
+            builder = builder.cluster(cluster.endpoints(["127.0.0.1:1"]));
+        }
+        let client = builder.try_build().unwrap();
+        let service = client.service("orders").unwrap();
+        assert_eq!(service.cluster_name(), "orders");
+        assert_eq!(*service.defaults(), RequestOptions::default());
+        let options = RequestOptions {
+            timeout: Some(Duration::from_secs(7)),
+            ..RequestOptions::default()
+        };
+        let clone = service.with_defaults(options.clone()).clone();
+        assert_eq!(*clone.defaults(), options);
+        assert_eq!(clone.cluster_name(), "orders");
+        #[cfg(feature = "xds")]
+        for name in ["orders", "users"] {
+            let found = client.find(name).unwrap();
+            assert_eq!(clone.sends_to(&found), name == "orders");
+        }
+        assert!(client.service("others").is_err());
+    }
+}

@@ -268,6 +268,31 @@ async fn connections_to_an_unhealthy_host_are_closed_if_configured() {
 }
 
 #[tokio::test]
+async fn connections_of_other_hosts_and_without_the_setting_stay() {
+    for (closes, signal) in [
+        (false, HealthSignal::ActiveCheckFailed),
+        (true, HealthSignal::ActiveCheckPassed),
+        (true, HealthSignal::ActiveCheckDegraded),
+    ] {
+        let actor = Actor::start().await;
+        let options = UpstreamOptions {
+            close_connections_on_host_health_failure: closes,
+            ..UpstreamOptions::default()
+        };
+        let client = client(&[actor.address], options);
+        let mut service = client.service("orders").unwrap();
+        get(&mut service, "/").await.unwrap();
+        let updated = client.update_health("orders", actor.address, signal).await;
+        updated.unwrap();
+        client.explain("orders").await.unwrap();
+        // The only host serves even if it is unhealthy.
+        get(&mut service, "/").await.unwrap();
+        let counts = (actor.requests(), actor.connections(), actor.open());
+        assert_eq!(counts, (2, 1, 1), "{signal:?}");
+    }
+}
+
+#[tokio::test]
 async fn closed_idle_connections_fail_no_request() {
     for options in [UpstreamOptions::default(), http2()] {
         let actor = Actor::start().await;

@@ -117,6 +117,31 @@ async fn failed_checks_exclude_hosts_until_they_pass_again() {
 }
 
 #[tokio::test]
+async fn hosts_are_healthy_once_their_checks_are_removed() {
+    let actors = [Actor::start().await, Actor::start().await];
+    actors[0].seen.unhealthy.store(true, Ordering::Relaxed);
+    let options = UpstreamOptions {
+        health_checks: vec![check(http(false))],
+        ..UpstreamOptions::default()
+    };
+    let client = client(&[&actors[0], &actors[1]], options);
+    let healthy = async |expected| {
+        eventually("health", async || {
+            let why = client.explain("orders").await.unwrap();
+            why.localities[0].healthy == expected
+        })
+        .await;
+    };
+    healthy(1).await;
+    let unchecked = UpstreamOptions::default();
+    client
+        .set_cluster(round_robin("orders"), unchecked)
+        .await
+        .unwrap();
+    healthy(2).await;
+}
+
+#[tokio::test]
 async fn an_accepted_connection_passes_a_tcp_check() {
     let actors = [Actor::start().await, Actor::start().await];
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -195,6 +220,32 @@ async fn changed_settings_of_one_endpoint_do_not_restart_other_checks() {
         .iter()
         .find(|stat| stat.name == "health_check.attempt");
     assert_eq!(attempts.unwrap().value, 5);
+}
+
+#[tokio::test]
+async fn hosts_without_traffic_are_checked_at_an_interval_of_their_own() {
+    let actor = Actor::start().await;
+    let mut options = checked_once();
+    let short = Duration::from_millis(20);
+    let check = &mut options.health_checks[0];
+    (check.no_traffic_interval, check.no_traffic_healthy_interval) = (short, short);
+    let client = client(&[&actor], options);
+    eventually("checks without traffic", async || actor.requests() >= 4).await;
+    let mut service = client.service("orders").unwrap();
+    get(&mut service, "/").await.unwrap();
+    // A check may be under way; none follows it within an hour.
+    let attempts = || {
+        client
+            .stats()
+            .get("orders", "health_check.attempt")
+            .unwrap()
+    };
+    eventually("no more checks", async || {
+        let before = attempts();
+        tokio::time::sleep(5 * short).await;
+        attempts() == before
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use actor::{Actor, get};
 use plimsoll_client::{Client, RequestOptions, RetryOn, UpstreamOptions};
 use plimsoll_core::model::locality::Locality;
-use plimsoll_core::stats::{Metric, MetricKind};
+use plimsoll_core::stats::{Metric, MetricKind, TextFormat};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use support::{endpoints, refused_address, round_robin};
@@ -91,6 +91,19 @@ async fn metrics_are_labeled_by_cluster() {
     ] {
         let line = format!("plimsoll_cluster_{line}\n");
         assert!(text.contains(&line), "{line} is not in:\n{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_page_of_ones_own_has_the_metrics_of_the_registry() {
+    let (client, _actor) = busy_client().await;
+    let families = client.metric_families();
+    let page = families.text(TextFormat::OpenMetrics);
+    for line in [
+        "plimsoll_cluster_upstream_rq_total{cluster=\"orders\"} 4\n",
+        "plimsoll_cluster_membership_total{cluster=\"users\"} 1\n",
+    ] {
+        assert!(page.contains(line), "{line} is not in:\n{page}");
     }
 }
 

@@ -11,7 +11,7 @@ mod routes;
 
 pub use metrics::METRICS;
 pub(crate) use metrics::families;
-pub use report::{delivery, mode_name};
+pub use report::{class_name, delivery, mode_name};
 #[cfg(feature = "schema")]
 pub use responses::schemas;
 pub use routes::router;

@@ -2,11 +2,13 @@
 //! accepted a change. Kept in bounded memory and served at `/api/v1/audit`; every entry is also a
 //! line of the log and an event of the dashboard.
 //!
-//! `diff` compares configurations. The writer begins an entry when it applies one, and names the
-//! discovery streams whose resources change; the streams report when their client has accepted all
-//! of it (ACK), or refused something (NACK).
+//! `diff` compares configurations, `relayed` collects changes of a relayed server. The writer
+//! begins an entry when it applies a change, and names the discovery streams whose resources
+//! change; the streams report when their client has accepted all of it (ACK), or refused something
+//! (NACK).
 
 mod diff;
+mod relayed;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
@@ -18,7 +20,9 @@ use plimsoll_core::time::Instant;
 
 use crate::server::cut;
 
+pub(crate) use diff::discovered_changes;
 pub use diff::{Change, changes};
+pub(crate) use relayed::RelayedAudit;
 
 /// Number of entries to keep; the oldest are dropped.
 const CAPACITY: usize = 500;

@@ -4,6 +4,7 @@
 //! bootstrap has what a stock Envoy needs for measured demand: a locality, a local cluster (never
 //! connected to), discovery and load reporting.
 
+use plimsoll_xds::node::ENVOY_MODULE_FEATURE;
 use serde_json::{Value, json};
 
 const SECRET: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
@@ -58,6 +59,8 @@ pub struct EnvoyOptions {
     pub local_cluster_name: String,
     /// Load balancing in Plimsoll's module (docs/envoy-module.md).
     pub module: bool,
+    /// Port of the module's explanations on loopback; `None` disables them.
+    pub module_admin_port: Option<u16>,
 }
 
 impl Bootstrap {
@@ -110,6 +113,8 @@ impl Bootstrap {
         if options.module {
             let local_cluster = &mut bootstrap["static_resources"]["clusters"][1];
             local_cluster["load_balancing_policy"] = self.module_policy(options);
+            // Lets the control plane send clusters that the module balances.
+            bootstrap["node"]["client_features"] = json!([ENVOY_MODULE_FEATURE]);
         }
         if let Some(port) = options.admin_port {
             bootstrap["admin"] = json!({ "address": socket_address("127.0.0.1", port) });
@@ -135,12 +140,15 @@ impl Bootstrap {
             let extension = json!({ "name": name, "typed_config": config });
             json!({ "policies": [{ "typed_extension_config": extension }] })
         };
-        let config = json!({
+        let mut config = json!({
             "node": self.node(),
             "cluster_manager": { "local_cluster_name": options.local_cluster_name },
             "management_server": server,
             "cluster": { "load_balancing_policy": policy("round_robin", endpoints) },
         });
+        if let Some(port) = options.module_admin_port {
+            config["admin"] = json!({ "address": socket_address("127.0.0.1", port) });
+        }
         let message = "dynamic_modules.v3.DynamicModulesLoadBalancerConfig";
         policy(
             "dynamic_modules",
@@ -394,6 +402,7 @@ mod tests {
             admin_port: None,
             local_cluster_name: "local_cluster".to_owned(),
             module: false,
+            module_admin_port: None,
         }
     }
 
@@ -604,12 +613,19 @@ mod tests {
             admin_port: None,
             local_cluster_name: "local_cluster".to_owned(),
             module: true,
+            module_admin_port: Some(9902),
         });
         let policy = &json["static_resources"]["clusters"][1]["load_balancing_policy"];
         let module = &policy["policies"][0]["typed_extension_config"]["typed_config"];
         assert_eq!(module["lb_policy_name"], "plimsoll");
         let config = &module["lb_policy_config"]["value"];
-        assert_eq!(config["node"], json["node"]);
+        for field in ["id", "cluster", "locality"] {
+            assert_eq!(config["node"][field], json["node"][field]);
+        }
+        let port = &config["admin"]["address"]["socket_address"]["port_value"];
+        assert_eq!(*port, 9902);
+        let features = &json["node"]["client_features"];
+        assert_eq!(*features, json!(["plimsoll.envoy_module"]));
         let context = &config["management_server"]["transport_socket"]["typed_config"];
         assert_eq!(context["sni"], "control.internal");
         let common = &context["common_tls_context"];

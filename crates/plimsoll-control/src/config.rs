@@ -6,6 +6,7 @@
 mod cost;
 mod endpoints;
 mod faults;
+mod kubernetes;
 mod limits;
 mod origins;
 mod otlp;
@@ -35,6 +36,7 @@ use crate::identity::Rules;
 use faults::ParsedFile;
 
 pub use cost::Cost;
+pub use kubernetes::Kubernetes;
 pub use limits::Limits;
 pub use origins::Origins;
 pub use otlp::Otlp;
@@ -102,6 +104,8 @@ pub struct ControlConfig {
     /// Time without updates after which stock Envoys discard the assignment of their own fleet.
     pub endpoint_stale_after: Option<Duration>,
     pub relay: Option<Relay>,
+    /// Kubernetes cluster whose Services are used beside those of the files.
+    pub kubernetes: Option<Kubernetes>,
     /// What replicas share; `None` for a single process.
     pub store: Option<Store>,
     /// Zones of proxies whose demand counts, beside those with endpoints of a service.
@@ -188,6 +192,7 @@ impl ControlConfig {
             heartbeat: demand.heartbeat.map(|heartbeat| heartbeat.0),
             default_report_interval: Some(interval),
             max_times_median: demand.max_times_median.map(|times| times.0),
+            idle_timeout: demand.idle_timeout.map(|timeout| timeout.0),
             max_upstream_clusters: Some(limits.requests.clusters_per_report),
             _non_exhaustive: (),
         })
@@ -229,6 +234,7 @@ impl ControlConfig {
                 .map_or(DEFAULT_LEAVE_AFTER, |after| after.0),
             endpoint_stale_after: yaml.fleets.endpoint_stale_after.map(|after| after.0),
             relay: yaml.relay.as_ref().map(RelayYaml::validate).transpose()?,
+            kubernetes: yaml.kubernetes()?,
             store: yaml.store.as_ref().map(StoreYaml::validate).transpose()?,
             zones: yaml.fleets.zones()?,
             limits,
@@ -375,9 +381,11 @@ impl ControlConfig {
         self.tls.is_none() && security::is_exposed(self.listen)
     }
 
-    /// Checks that every route refers to a service. With a relay, other clusters are accepted.
+    /// Checks that every route refers to a service. With a relay, and with services of Kubernetes,
+    /// other clusters are accepted.
     fn check_routes(&self) -> Result<(), FieldError> {
-        if self.relay.is_some() {
+        // Services of Kubernetes come and go.
+        if self.relay.is_some() || self.kubernetes.is_some() {
             return Ok(());
         }
         let known: BTreeSet<&str> = self.services.keys().map(AsRef::as_ref).collect();

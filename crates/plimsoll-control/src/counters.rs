@@ -103,6 +103,11 @@ impl Counters {
         self.add("config_removals_refused_total", "", 1);
     }
 
+    /// Counts a setting of a Kubernetes object that is not in force.
+    pub(crate) fn kubernetes_refused(&self) {
+        self.add("kubernetes_settings_refused_total", "", 1);
+    }
+
     /// Counts an export of metrics.
     pub(crate) fn otlp_export(&self, is_accepted: bool) {
         let result = if is_accepted { "ok" } else { "failed" };

@@ -20,6 +20,8 @@ use crate::config::{Delivery, Mode, Service};
 pub enum NodeClass {
     /// A node that announced support for measured demand.
     Plimsoll,
+    /// An Envoy that announced Plimsoll's module: the module gets demand on a stream of its own.
+    EnvoyModule,
     /// A gRPC library: follows locality weights and requires them.
     Grpc,
     /// Any other node is treated as a stock Envoy.
@@ -27,9 +29,14 @@ pub enum NodeClass {
 }
 
 impl NodeClass {
+    /// All classes, from the most capable to the least.
+    pub const ALL: [Self; 4] = [Self::Plimsoll, Self::EnvoyModule, Self::Grpc, Self::Envoy];
+
     /// Returns the class of a node.
     pub fn of(node: &NodeInfo) -> Self {
-        if node.is_plimsoll() {
+        if node.is_envoy_module() {
+            Self::EnvoyModule
+        } else if node.is_plimsoll() {
             Self::Plimsoll
         } else if node.is_grpc() {
             Self::Grpc
@@ -82,8 +89,14 @@ pub fn steering(service: &Service, class: NodeClass, fleet_ramp: u32) -> Steerin
     }
     let policy = service.config.locality_policy();
     if matches!(policy, LocalityPolicy::LoadAwareLocality(_)) {
-        if uses_feed_forward(service) && class == NodeClass::Plimsoll {
-            return Steering::FeedForward(feed_forward_delivery(service, fleet_ramp));
+        match class {
+            NodeClass::Plimsoll if uses_feed_forward(service) => {
+                return Steering::FeedForward(feed_forward_delivery(service, fleet_ramp));
+            }
+            NodeClass::EnvoyModule if uses_feed_forward(service) && !has_subsets(service) => {
+                return Steering::FeedForward(Delivery::LrsResponse);
+            }
+            _ => {}
         }
         return Steering::AsConfigured(NotSteeredReason::LoadAwareLocality);
     }
@@ -100,6 +113,7 @@ pub fn steering(service: &Service, class: NodeClass, fleet_ramp: u32) -> Steerin
         );
     let delivery = match class {
         NodeClass::Grpc => Delivery::LocalityWeights,
+        NodeClass::EnvoyModule => module_delivery(service),
         // The LRS response has demand by service, with the `ramp` of that service applied.
         NodeClass::Plimsoll if service.delivery == Delivery::LrsResponse => Delivery::LrsResponse,
         _ if needs_own_weights => Delivery::LocalityWeights,
@@ -125,6 +139,43 @@ pub fn steering(service: &Service, class: NodeClass, fleet_ramp: u32) -> Steerin
         return Steering::AsConfigured(NotSteeredReason::Subsets);
     }
     Steering::Demand(delivery)
+}
+
+/// Returns how demand is delivered to the module inside an Envoy. It does not see fractions on
+/// assignments, and its own stream has demand by service, with the `ramp` of that service applied.
+/// It has no subsets: Envoy's own policy gets locality weights then.
+fn module_delivery(service: &Service) -> Delivery {
+    let follows_weights = matches!(
+        service.config.locality_policy(),
+        LocalityPolicy::LocalityWeighted | LocalityPolicy::WrrLocality
+    );
+    if follows_weights || has_subsets(service) || service.delivery == Delivery::LocalityWeights {
+        return Delivery::LocalityWeights;
+    }
+    Delivery::LrsResponse
+}
+
+/// Whether the module inside an Envoy balances `service`, not one of Envoy's own policies: only
+/// where it can do more than these.
+pub(crate) fn uses_module(service: &Service, class: NodeClass, steering: Steering) -> bool {
+    class == NodeClass::EnvoyModule
+        && !has_subsets(service)
+        && match steering {
+            Steering::Demand(delivery) | Steering::FeedForward(delivery) => {
+                delivery == Delivery::LrsResponse
+            }
+            Steering::AsConfigured(_) => {
+                let config = &service.config;
+                let by_load = config.load_aware_locality().is_some()
+                    || explicit_basis(service) == Some(LocalityBasis::ObservedLoad);
+                by_load && !config.endpoint_policy().is_hash()
+            }
+            Steering::HostCounts => false,
+        }
+}
+
+fn has_subsets(service: &Service) -> bool {
+    service.config.lb_subset_config().is_some()
 }
 
 fn ignores_locality_weights(service: &Service) -> bool {
@@ -153,9 +204,12 @@ pub fn fleet_ramp<'a>(services: impl IntoIterator<Item = &'a Service>) -> u32 {
     ramps.max().unwrap_or(100)
 }
 
-/// Whether Plimsoll data planes get the demand for `service` with the LRS response as well.
-pub(crate) fn sends_lrs_traffic(service: &Service, steering: Steering) -> bool {
+/// Whether nodes of `class` get the demand for `service` with the LRS response, alone or as well.
+pub(crate) fn sends_lrs_traffic(service: &Service, class: NodeClass, steering: Steering) -> bool {
     match steering {
+        Steering::Demand(delivery) if class == NodeClass::EnvoyModule => {
+            delivery == Delivery::LrsResponse
+        }
         Steering::FeedForward(delivery) => delivery == Delivery::LrsResponse,
         Steering::Demand(_) => {
             matches!(service.delivery, Delivery::Auto | Delivery::LrsResponse)

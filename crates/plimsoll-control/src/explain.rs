@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_core::explain::{ChangeExplanation, Explanation};
+use plimsoll_core::explain::{AboveLineCode, ChangeExplanation, Explanation};
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::model::zone_aware::{CapacityBasis, FractionSource, LocalityBasis, ZoneAware};
 use plimsoll_core::planner::fractions::ZoneFraction;
@@ -30,6 +30,7 @@ pub use proxy_input::ProxyInput;
 
 use crate::config::{Delivery, Service};
 use crate::delivery::{NodeClass, Steering};
+use crate::fleet::MAX_ENDPOINTS;
 use crate::fleet_plan::{FleetPlan, rules};
 use crate::load_line::enforced::Enforced;
 use crate::load_line::measured_demand;
@@ -87,7 +88,10 @@ pub struct Prepared {
     uses_measured_demand: bool,
     /// Time since the demand was confirmed.
     age: Duration,
-    has_unknown_utilization: bool,
+    /// Proxies of the fleet, and how many of them its assignment has, if that is a sample.
+    sample: Option<(usize, usize)>,
+    /// Note about load that only proxies know.
+    unknown_load: Option<&'static str>,
     /// Stock Envoys and gRPC clients keep demand, except Envoys that are told to discard it.
     expires: Expires,
 }
@@ -130,6 +134,11 @@ impl Prepared {
             }
         };
         prepared.age = age.unwrap_or_default();
+        prepared.unknown_load = if service.config.load_aware_locality().is_some() {
+            Some(UTILIZATION_UNKNOWN)
+        } else {
+            prepared.observes_load().then_some(WAITING_TIMES_UNKNOWN)
+        };
         prepared.demand = demand.filter(|_| prepared.uses_measured_demand);
         Ok(prepared)
     }
@@ -157,8 +166,10 @@ impl Prepared {
         let changes = changes(service, &sent, key.class);
         let has_demand = !plan.zones.is_empty() || !question.demand.is_empty();
         let key_class = key.class;
-        // A Plimsoll data plane gets fractions even in shadow mode, and explains itself by them.
-        let explains_itself = key.class == NodeClass::Plimsoll && !question.every_zone;
+        // A Plimsoll data plane gets fractions even in shadow mode, and explains itself by them; so
+        // does the module inside an Envoy.
+        let engine = matches!(key.class, NodeClass::Plimsoll | NodeClass::EnvoyModule);
+        let explains_itself = engine && !question.every_zone;
         let input = match stand_in(question, key.class, sent.steering) {
             // Without demand, fleet weights represent the number of proxies in each zone.
             StandIn::FleetWeights if !has_demand => as_sent(sent, key.locality),
@@ -173,13 +184,32 @@ impl Prepared {
             demand: None,
             uses_measured_demand: question.demand.is_empty() && !explains_itself,
             age: Duration::ZERO,
-            has_unknown_utilization: service.config.load_aware_locality().is_some(),
+            unknown_load: None,
+            sample: sample(state, fleet, plan),
             expires: match key_class {
-                NodeClass::Plimsoll => Expires::ByPolicy,
+                NodeClass::Plimsoll | NodeClass::EnvoyModule => Expires::ByPolicy,
                 NodeClass::Envoy => Expires::After(state.config().endpoint_stale_after),
                 NodeClass::Grpc => Expires::After(None),
             },
         })
+    }
+
+    /// Whether proxies choose zones by load that they observe, which the balancer here cannot know.
+    pub(crate) fn observes_load(&self) -> bool {
+        let config = &self.input.config;
+        let basis = config.zone_aware().map(ZoneAware::locality_basis);
+        let by_load = basis == Some(LocalityBasis::ObservedLoad);
+        config.load_aware_locality().is_some() || (by_load && !config.endpoint_policy().is_hash())
+    }
+
+    /// Whether proxies that choose by observed load would choose the same with these resources.
+    pub(crate) fn observes_the_same(&self, other: &Self) -> bool {
+        let [own, others] = [self, other].map(|prepared| &prepared.input);
+        let same_demand =
+            own.fractions == others.fractions && own.observed_traffic == others.observed_traffic;
+        self.observes_load()
+            && own.config == others.config
+            && (same_demand || !own.config.uses_demand_feed_forward())
     }
 
     /// Runs the balancer, which takes time in proportion to zones of proxies times zones of hosts.
@@ -196,9 +226,12 @@ impl Prepared {
             explanation.fractions.staleness_threshold_ms = stale_after.map(millis);
         }
         explanation.changes = self.changes;
-        if self.has_unknown_utilization {
-            explanation.notes.push(UTILIZATION_UNKNOWN.to_owned());
+        if let Some((all, sampled)) = self.sample {
+            explain_sample(&mut explanation, all, sampled);
         }
+        explanation
+            .notes
+            .extend(self.unknown_load.map(ToOwned::to_owned));
         Ok(explanation)
     }
 }
@@ -217,9 +250,36 @@ impl Question {
     }
 }
 
+/// Returns the number of proxies and of endpoints of a fleet, if it has more of the former.
+fn sample(state: &State, fleet: &Arc<str>, plan: &FleetPlan) -> Option<(usize, usize)> {
+    let all = state.fleets().counted_nodes(fleet);
+    let zones = plan.assignment.endpoints().iter();
+    let sampled: usize = zones.map(|zone| zone.lb_endpoints.len()).sum();
+    (all > MAX_ENDPOINTS && sampled < all).then_some((all, sampled))
+}
+
+/// Names the sample where routing assumes demand by host counts: a zone's part of the sample is
+/// rounded down, but at least one.
+fn explain_sample(explanation: &mut Explanation, all: usize, sampled: usize) {
+    for row in &mut explanation.localities {
+        if let Some(above) = &mut row.above_line
+            && above.code == AboveLineCode::AssumedDemand
+            && row.observed_traffic_fraction_bp.is_none()
+        {
+            let text = format!("; host counts are those of {sampled} proxies that stand for {all}");
+            above.text.push_str(&text);
+        }
+    }
+}
+
 /// Note for `load_aware_locality`, which depends on utilization that only proxies know.
 const UTILIZATION_UNKNOWN: &str = "hosts report their utilization to the proxies, not to the \
                                    control plane: see /explain of a proxy for its current values";
+
+/// Note for `OBSERVED_LOAD`, which depends on what a proxy measures itself.
+const WAITING_TIMES_UNKNOWN: &str = "proxies estimate load from the waiting times of their own \
+                                     requests, and the shares here are those before the first \
+                                     estimate: see /explain of a proxy for its current values";
 
 /// Kind of weights that are replaced by the demand they represent before explaining.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,6 +9,7 @@
 //! does not grow with the number of nodes. Nodes in zones that nobody configured are served, but do
 //! not appear in the assignment of their fleet.
 
+mod member;
 mod refusal;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,18 +29,12 @@ use xxhash_rust::xxh64::xxh64;
 
 use crate::delivery::NodeClass;
 
+pub use member::{Member, StreamKind};
 pub use refusal::OpenRefusal;
 
 /// Limit of endpoints in the assignment of a fleet. Proxies only read zones and weights, so a
 /// sample of the nodes is sufficient, and updates of large fleets stay small.
 pub const MAX_ENDPOINTS: usize = 200;
-
-/// Protocol of a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StreamKind {
-    Ads,
-    Lrs,
-}
 
 /// Most nodes, fleets and zones that are known at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,26 +95,6 @@ pub struct Opened {
     pub left: Vec<MemberKey>,
 }
 
-/// A node of a fleet.
-#[derive(Clone, Debug)]
-pub struct Member {
-    pub info: NodeInfo,
-    pub address: SocketAddr,
-    pub since: Instant,
-    pub ads_streams: u32,
-    pub lrs_streams: u32,
-    /// Address of the peer that opened the latest stream, by kind of stream.
-    peers: [Option<IpAddr>; 2],
-    /// Time at which the node's last stream closed; `None` while a stream is open.
-    pub disconnected_since: Option<Instant>,
-    /// Time at which the node opened load reporting; `None` if it has no such stream.
-    pub lrs_since: Option<Instant>,
-    /// Services in the node's load reports since `lrs_since`.
-    pub reported: BTreeSet<Arc<str>>,
-    /// Another replica serves the node, so that it stays without a stream to this one.
-    pub is_shared: bool,
-}
-
 impl Fleets {
     /// Sets the limits. They apply to nodes that connect from now on.
     pub const fn set_limits(&mut self, limits: FleetLimits) {
@@ -154,11 +129,14 @@ impl Fleets {
         // On its load reporting stream, Envoy announces one more client feature: keep the
         // `NodeInfo` of the discovery stream unless the locality has changed.
         let opened = self.enter(info, kind == StreamKind::Ads, now);
-        if let Some(member) = self.member_mut(&info.node.cluster, &info.node.id) {
-            *member.streams(kind) += 1;
-            member.peers[kind as usize] = peer;
-            if kind == StreamKind::Lrs {
-                member.lrs_since.get_or_insert(now);
+        let Some(fleet) = self.fleets.get_mut(&info.node.cluster) else {
+            return Ok(Opened { left, ..opened });
+        };
+        if let Some(member) = fleet.members.get_mut(&info.node.id) {
+            let class = NodeClass::of(&member.info);
+            member.opened(info, kind, peer, now);
+            if class != NodeClass::of(&member.info) {
+                fleet.classes = OnceLock::new();
             }
         }
         Ok(Opened { left, ..opened })
@@ -309,13 +287,7 @@ impl Fleets {
         let Some(member) = self.member_mut(fleet, id) else {
             return false;
         };
-        let streams = member.streams(kind);
-        *streams = streams.saturating_sub(1);
-        let last = *streams == 0;
-        if last && kind == StreamKind::Lrs {
-            member.lrs_since = None;
-            member.reported.clear();
-        }
+        let last = member.closed(kind);
         if !member.has_stream() && !member.is_shared {
             self.disconnect(fleet, id, now);
         }
@@ -479,18 +451,7 @@ impl Fleet {
         let address = self.free_address(&info.node.id);
         self.addresses.insert(address);
         *self.zones.entry(info.node.locality.clone()).or_default() += 1;
-        let member = Member {
-            info: info.clone(),
-            address,
-            since: now,
-            ads_streams: 0,
-            lrs_streams: 0,
-            peers: [None; 2],
-            disconnected_since: None,
-            lrs_since: None,
-            reported: BTreeSet::new(),
-            is_shared: false,
-        };
+        let member = Member::new(info, address, now);
         self.members.insert(Arc::clone(&info.node.id), member);
         self.forget_representatives();
     }
@@ -556,36 +517,6 @@ fn assignment(name: &str, zones: BTreeMap<Locality, Vec<LbEndpoint>>) -> Cluster
         ..Default::default()
     })
     .expect("addresses are distinct and nothing else is set")
-}
-
-impl Member {
-    /// Whether the node has a stream to this replica.
-    pub const fn has_stream(&self) -> bool {
-        self.ads_streams + self.lrs_streams > 0
-    }
-
-    const fn streams(&mut self, kind: StreamKind) -> &mut u32 {
-        match kind {
-            StreamKind::Ads => &mut self.ads_streams,
-            StreamKind::Lrs => &mut self.lrs_streams,
-        }
-    }
-
-    /// Refuses a second stream of a kind from another peer while the first is open. Two processes
-    /// with one id would overwrite each other's load reports, and a peer that knows an id could
-    /// replace the demand of its node. A process that reconnects from its address takes over.
-    fn check_peer(&self, kind: StreamKind, peer: Option<IpAddr>) -> Result<(), OpenRefusal> {
-        let open = match kind {
-            StreamKind::Ads => self.ads_streams,
-            StreamKind::Lrs => self.lrs_streams,
-        };
-        match (self.peers[kind as usize], peer) {
-            (Some(first), Some(second)) if open > 0 && first != second => {
-                Err(OpenRefusal::DuplicateId { first, second })
-            }
-            _ => Ok(()),
-        }
-    }
 }
 
 fn disconnected_key(since: Instant, info: &NodeInfo) -> (Instant, Arc<str>, Arc<str>) {

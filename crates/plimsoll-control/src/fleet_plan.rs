@@ -3,7 +3,7 @@
 //! Combines the measured demand with the ramp and mode of each service, using the arithmetic of
 //! `plimsoll_core::planner`. `delivery` selects the part that each node gets; `view` encodes it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use plimsoll_core::counts::HostSetCounts;
@@ -71,6 +71,25 @@ impl FleetPlan {
             .map(|service| built.service(fleet, service, plans))
             .collect();
         built
+    }
+
+    /// Plans services again whose endpoints or settings changed, with the fleet's plan as it is.
+    pub(crate) fn update_services(
+        &mut self,
+        fleet: &Arc<str>,
+        config: &ControlConfig,
+        plans: &Plans,
+        changed: &BTreeSet<Arc<str>>,
+    ) {
+        for name in changed {
+            match config.services.get(name) {
+                Some(service) => {
+                    let (name, plan) = self.service(fleet, service, plans);
+                    self.services.insert(name, plan);
+                }
+                None => drop(self.services.remove(name)),
+            }
+        }
     }
 
     /// Returns the plan of the same fleet with `service` as the only service.

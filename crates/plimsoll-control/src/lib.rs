@@ -18,6 +18,7 @@ pub mod explain;
 pub mod fleet;
 pub mod fleet_plan;
 pub mod identity;
+pub mod kubernetes;
 pub mod load_line;
 mod log_lines;
 mod otlp;

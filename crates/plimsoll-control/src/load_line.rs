@@ -6,12 +6,13 @@
 //! show the same numbers. Routing shares come from explanations, that is from the production
 //! balancer with the resources that proxies are sent; demand is measured and smoothed. `collect`
 //! reads the state, `shares` holds routing shares and caches them, `enforced` builds the
-//! hypothetical resources.
+//! hypothetical resources, `unknown` says why there is no number.
 
 mod collect;
 mod compute;
 pub(crate) mod enforced;
 mod shares;
+mod unknown;
 
 use std::sync::Arc;
 
@@ -22,6 +23,7 @@ use crate::config::Mode;
 pub(crate) use collect::measured_demand;
 pub use compute::LoadLines;
 pub(crate) use shares::ShareCache;
+pub use unknown::Unknown;
 
 /// Demand and load of every zone for one fleet and one service.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,11 +47,11 @@ pub struct LoadLine {
     pub zones: Vec<ZoneLine>,
     /// As the proxies reported; `None` without load reports.
     pub seen: Option<Traffic>,
-    /// As the proxies route measured demand with the resources that they are sent. `None` without
-    /// demand, and if only the proxies know, as with `load_aware_locality`.
-    pub now: Option<Traffic>,
+    /// As the proxies route measured demand with the resources that they are sent; with policies
+    /// that choose by what proxies observe, in the shares that they report.
+    pub now: Result<Traffic, Unknown>,
     /// Like `now`, if the service had `mode: ENFORCE` and `ramp: 100`.
-    pub enforce: Option<Traffic>,
+    pub enforce: Result<Traffic, Unknown>,
 }
 
 /// One zone of a [`LoadLine`].
@@ -62,6 +64,8 @@ pub struct ZoneLine {
     pub capacity_share: f64,
     /// Requests per second that the zone should serve according to its share of the capacity.
     pub line: f64,
+    /// Why the zone is above its line in [`LoadLine::now`]; `None` if it is not.
+    pub above_line: Option<Arc<str>>,
 }
 
 /// Requests per second between the zones of a [`LoadLine`].
@@ -109,8 +113,8 @@ impl LoadLine {
     pub fn kinds(&self) -> [(&'static str, Option<&Traffic>); 3] {
         [
             ("seen", self.seen.as_ref()),
-            ("now", self.now.as_ref()),
-            ("enforce", self.enforce.as_ref()),
+            ("now", self.now.as_ref().ok()),
+            ("enforce", self.enforce.as_ref().ok()),
         ]
     }
 }

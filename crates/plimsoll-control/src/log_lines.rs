@@ -107,6 +107,10 @@ plimsoll_core::log_lines! {
     /// Two proxies with the same id report load, one to this replica and one to another.
     DUPLICATE_AT_REPLICAS = Warn, "node id is in use at another replica",
         "Give every proxy its own `node.id`; the newest load report of the two counts.";
+    /// Status, events or a DestinationRule could not be written to the Kubernetes cluster. Tried
+    /// again; routing is not affected.
+    KUBERNETES_WRITE_FAILED = Warn, "cannot write to Kubernetes",
+        "Look at `reason`; 403 means that the RBAC role lacks a rule.";
     /// The history of etcd could not be compacted. It grows until that succeeds.
     COMPACTION_FAILED = Warn, "history of etcd not compacted",
         "Look at `error`; let etcd compact by itself (`--auto-compaction-retention`).";

@@ -2,17 +2,21 @@
 //! or dead collector delays neither the writer nor a request.
 //!
 //! The values are those of `/metrics`, collected by the same function. `messages` has the messages.
+//! With TLS, certificates are loaded again when their files change.
 
 mod messages;
 #[cfg(test)]
 mod tests;
 
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::{Buf as _, BufMut as _, Bytes};
-use http::uri::PathAndQuery;
+use http::Uri;
+use http::uri::{PathAndQuery, Scheme};
 use plimsoll_core::log_line;
+use plimsoll_serve::{TlsError, error_chain};
 use prost::Message as _;
 use tokio::time::MissedTickBehavior;
 use tonic::client::Grpc;
@@ -23,25 +27,52 @@ use tonic::{Request, Status};
 use crate::admin::families;
 use crate::config::Otlp;
 use crate::log_lines;
+use crate::relay::{RelayConnector, dialer};
 use crate::run::Context;
 
 /// Time of one export, of all its requests together.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const EXPORT: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
 
-/// Starts the thread; fails if the operating system refuses one. It ends with the control plane.
-pub(crate) fn start(context: Context, otlp: Otlp) -> io::Result<()> {
+/// Why metrics cannot be exported.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error("cannot start a thread: {0}")]
+    Thread(#[from] io::Error),
+}
+
+/// Loads the certificates and starts the thread, which ends with the control plane.
+pub(crate) fn start(context: Context, otlp: Otlp) -> Result<(), StartError> {
+    let connecting = |tls| RelayConnector::start("otlp", tls);
+    let connector = otlp.tls.clone().map(connecting).transpose()?.map(Arc::new);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let work = move || runtime.block_on(run(context, otlp));
+    let work = move || runtime.block_on(run(context, otlp, connector));
     let thread = std::thread::Builder::new().name("metrics-export".to_owned());
-    thread.spawn(work).map(drop)
+    Ok(thread.spawn(work).map(drop)?)
 }
 
-async fn run(context: Context, otlp: Otlp) {
-    let endpoint = Endpoint::from(otlp.endpoint.clone()).connect_timeout(TIMEOUT);
-    let channel = endpoint.connect_lazy();
+/// Returns the channel to a collector, which connects when it is used.
+fn channel(collector: &Uri, connector: Option<Arc<RelayConnector>>) -> Channel {
+    let Some(connector) = connector else {
+        let endpoint = Endpoint::from(collector.clone());
+        return endpoint.connect_timeout(TIMEOUT).connect_lazy();
+    };
+    // The scheme of the address that is dialed; requests have that of `origin`.
+    let mut parts = collector.clone().into_parts();
+    parts.scheme = Some(Scheme::HTTP);
+    let plain = Uri::from_parts(parts).unwrap_or_else(|_| collector.clone());
+    Endpoint::from(plain)
+        .origin(collector.clone())
+        .connect_timeout(TIMEOUT)
+        .connect_with_connector_lazy(dialer(connector))
+}
+
+async fn run(context: Context, otlp: Otlp, connector: Option<Arc<RelayConnector>>) {
+    let channel = channel(&otlp.endpoint, connector);
     let started = unix_nanos();
     let mut ticks = tokio::time::interval(otlp.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -82,7 +113,7 @@ async fn export(context: &Context, channel: &Channel, started: u64) -> Result<()
     for request in messages::requests(&families, started, unix_nanos()) {
         let mut client = Grpc::new(channel.clone());
         let ready = client.ready().await;
-        ready.map_err(|error| Status::unavailable(error.to_string()))?;
+        ready.map_err(|error| Status::unavailable(error_chain(&error)))?;
         let path = PathAndQuery::from_static(EXPORT);
         let message = Bytes::from(request.encode_to_vec());
         client.unary(Request::new(message), path, Encoded).await?;

@@ -28,7 +28,7 @@ use crate::config::Service;
 use crate::delivery::NodeClass;
 
 pub(crate) use clusters::RelayedClusters;
-pub(crate) use connector::RelayConnector;
+pub(crate) use connector::{RelayConnector, dialer};
 pub(crate) use merge::ResourceSubscriptions;
 pub(crate) use session::{Session, StreamStatus};
 pub use status::{RelayStatus, RelayUpstreams};
@@ -62,11 +62,15 @@ pub(crate) struct Improvement {
 pub enum RelayedResource {
     Cluster {
         cluster: Arc<str>,
+        version: Arc<str>,
         config: Arc<ClusterConfig>,
     },
     Assignment {
         /// Name of the cluster, which may differ from that of the assignment.
         cluster: Arc<str>,
+        /// Name of the assignment.
+        name: Arc<str>,
+        version: Arc<str>,
         assignment: Arc<ClusterLoadAssignment>,
     },
 }

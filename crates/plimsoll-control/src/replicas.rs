@@ -89,10 +89,16 @@ pub(crate) enum Effect {
     Duplicate(NodeKey, Arc<str>),
 }
 
-/// A record to write, or to delete if it is still the one that this replica wrote.
+/// A change of a record in the store.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Write {
+    /// A record with a load report, the newest one.
     Put(NodeRecord),
+    /// A record without a load report. It must not replace the record of another replica: a node
+    /// opens its discovery stream before its load reporting stream, perhaps before this replica has
+    /// read the store, and counts with the report in its record until then.
+    PutIfOwn(NodeRecord),
+    /// Deletes the record if it is still the one that this replica wrote.
     Delete,
 }
 
@@ -344,18 +350,27 @@ impl Replicas {
         while let Some(key) = self.writes.pop_first() {
             let write = match self.table.get(&key) {
                 None => Write::Delete,
-                Some(node) if node.owner == Owner::Us => Write::Put(NodeRecord {
-                    replica: Arc::clone(&self.replica),
-                    instance: self.instance,
-                    node: NodeInfo::clone(&node.info),
-                    cluster_stats: node.stats.to_vec(),
-                }),
+                Some(node) if node.owner == Owner::Us => self.put_of(node),
                 // Another replica has taken over since.
                 Some(_) => continue,
             };
             return Some((key, write));
         }
         None
+    }
+
+    fn put_of(&self, node: &SharedNode) -> Write {
+        let record = NodeRecord {
+            replica: Arc::clone(&self.replica),
+            instance: self.instance,
+            node: NodeInfo::clone(&node.info),
+            cluster_stats: node.stats.to_vec(),
+        };
+        if node.stats.is_empty() {
+            Write::PutIfOwn(record)
+        } else {
+            Write::Put(record)
+        }
     }
 
     fn reconcile(&mut self, nodes: Vec<StoredNode>, effects: &mut Vec<Effect>, now: Instant) {
@@ -376,6 +391,10 @@ impl Replicas {
                 // The replica that the node moved to may need a moment, too, to find the store.
                 node.waits_until = Some(until.max(now.saturating_add(MOVE_TIME)));
                 self.schedule(&mut node, now);
+            }
+            if !self.synced && node.owner == Owner::Us && !node.stats.is_empty() {
+                // Reported to this replica before it had read the store.
+                effects.push(node.report());
             }
             if !seen.contains(&key) {
                 if node.owner == Owner::Us || node.has_stream() {

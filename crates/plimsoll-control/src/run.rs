@@ -5,7 +5,6 @@
 
 use std::error::Error;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
-use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,6 +12,7 @@ use std::time::Duration;
 
 use axum::Router;
 use plimsoll_core::log_line;
+use plimsoll_core::units::FieldError;
 use plimsoll_serve::{
     AdminAccess, AdminListener, AdminOptions, CancellationToken, ConnectionStats, FileError,
     FileSource, Incoming, IncomingOptions, Reloads, ServerTls, ServerTlsSettings, TlsError,
@@ -25,10 +25,12 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{JoinError, JoinHandle};
 
 use crate::config::{ControlConfig, IncomingLimits, Limits, Otlp, check_removal};
+use crate::kubernetes::{Discovery, DiscoverySettings};
 use crate::load_line::ShareCache;
 use crate::relay::RelayConnector;
 use crate::reload::{ReloadRequest, ReloadRequests};
-use crate::server::{Discovery, Handle, LoadReporting, Writer, start_replica};
+use crate::server::{self, Handle, LoadReporting, Writer, start_replica};
+use crate::state::DiscoveredChanges;
 #[cfg(feature = "etcd")]
 use crate::store::EtcdStore;
 use crate::store::ReplicaIdentity;
@@ -191,12 +193,14 @@ impl Control {
         let options = server_options(&self.config.limits);
         let otlp = self.config.otlp.clone();
         let limits = within_files(self.config.limits.incoming, open_files_limit());
-        let edits = Edits {
+        let mut edits = Edits {
             options: self.options,
             started: Arc::clone(&self.config),
-            in_force: self.config,
+            in_force: Arc::clone(&self.config),
             context: context.clone(),
+            kubernetes: None,
         };
+        edits.set_kubernetes(&self.config);
         let edits = tokio::spawn(edits.apply_all(self.source, self.reloads));
         #[cfg(feature = "etcd")]
         let store = self
@@ -224,7 +228,8 @@ impl Control {
         ];
         start_export(&context, otlp)?;
         drop(context);
-        let (ads, lrs) = (Discovery::new(handle.clone()), LoadReporting::new(handle));
+        let ads = server::Discovery::new(handle.clone());
+        let lrs = LoadReporting::new(handle);
         let stopped = stopping.clone().cancelled_owned();
         let incoming = listeners.xds_incoming(xds, limits);
         let served = tokio::select! {
@@ -293,12 +298,15 @@ fn store(
 
 /// Exports metrics, if the configuration has a collector.
 fn start_export(context: &Context, otlp: Option<Otlp>) -> Result<(), RunError> {
-    let failed =
-        |error: io::Error| RunError::Failed("cannot export metrics".to_owned(), error.into());
-    match otlp {
-        Some(otlp) => otlp::start(context.clone(), otlp).map_err(failed),
-        None => Ok(()),
-    }
+    let Some(otlp) = otlp else {
+        return Ok(());
+    };
+    otlp::start(context.clone(), otlp).map_err(|error| match error {
+        otlp::StartError::Tls(error) => unusable(error),
+        otlp::StartError::Thread(error) => {
+            RunError::Failed("cannot export metrics".to_owned(), error.into())
+        }
+    })
 }
 
 fn serve_admin(
@@ -324,17 +332,38 @@ fn unusable(error: TlsError) -> RunError {
     RunError::Failed("cannot use a certificate".to_owned(), error.into())
 }
 
-fn invalid(error: plimsoll_core::units::FieldError) -> RunError {
+fn invalid(error: FieldError) -> RunError {
     FileError::from(ConfigError::from(error)).into()
 }
 
-/// Reads the certificates and keys that the settings name, as a start would.
-pub fn check_certificates(config: &ControlConfig) -> Result<(), TlsError> {
-    for settings in [&config.tls, &config.admin_tls].into_iter().flatten() {
-        server_tls_without_resumption(settings)?;
-    }
+/// Reads the certificates and keys that the settings name, as a start would; returns the settings
+/// whose files cannot be used.
+pub(crate) fn certificate_faults(config: &ControlConfig) -> Vec<FieldError> {
+    let listening = [("tls", &config.tls), ("admin_tls", &config.admin_tls)];
+    let servers = listening.into_iter().filter_map(|(field, settings)| {
+        let settings = settings.as_ref()?;
+        Some((field, server_tls_without_resumption(settings).map(drop)))
+    });
     let relay = config.relay.as_ref().and_then(|relay| relay.tls.as_ref());
-    relay.map_or(Ok(()), |tls| RelayConnector::check(tls))
+    let store = config.store.as_ref().and_then(|store| store.tls.as_ref());
+    let otlp = config.otlp.as_ref().and_then(|otlp| otlp.tls.as_ref());
+    let dialing = [
+        ("relay.tls", relay),
+        ("store.etcd.tls", store),
+        ("otlp.tls", otlp),
+    ];
+    let clients = dialing
+        .into_iter()
+        .filter_map(|(field, tls)| Some((field, RelayConnector::check(tls?))));
+    let checked = servers.chain(clients);
+    let fault = |(field, checked): (&str, Result<(), TlsError>)| {
+        let reason = plimsoll_serve::error_chain(&checked.err()?);
+        Some(FieldError::new(
+            field,
+            format!("cannot use a certificate: {reason}"),
+        ))
+    };
+    checked.filter_map(fault).collect()
 }
 
 impl Listeners {
@@ -436,9 +465,24 @@ struct Edits {
     started: Arc<ControlConfig>,
     in_force: Arc<ControlConfig>,
     context: Context,
+    /// Mirror of a Kubernetes cluster with its settings.
+    kubernetes: Option<Discovery>,
 }
 
 impl Edits {
+    /// Starts, replaces or stops the mirror of a Kubernetes cluster if its settings changed.
+    /// Services that were found stay until the new mirror has listed all.
+    fn set_kubernetes(&mut self, config: &ControlConfig) {
+        let settings = DiscoverySettings::of(config);
+        if self.kubernetes.as_ref().map(Discovery::settings) == settings.as_ref() {
+            return;
+        }
+        // The old mirror clears its status when it is dropped, so it goes first.
+        self.kubernetes = None;
+        let context = &self.context;
+        self.kubernetes = settings.map(|settings| Discovery::start(settings, context.clone()));
+    }
+
     async fn apply_all(
         mut self,
         mut source: FileSource<ControlConfig, ConfigError>,
@@ -489,6 +533,15 @@ impl Edits {
             .map_err(|error| plimsoll_serve::error_chain(&error))?;
         let applied = handle.apply_by(Arc::clone(&edited), by).await;
         applied.map_err(|stopped| stopped.to_string())?;
+        self.set_kubernetes(&edited);
+        if edited.kubernetes.is_none() && self.in_force.kubernetes.is_some() {
+            let none = DiscoveredChanges {
+                is_complete: true,
+                ..DiscoveredChanges::default()
+            };
+            let cleared = self.context.handle.discover(none).await;
+            cleared.map_err(|stopped| stopped.to_string())?;
+        }
         self.in_force = edited;
         Ok(restart_needed(&self.started, &self.in_force))
     }
@@ -508,6 +561,10 @@ fn restart_needed(started: &ControlConfig, edited: &ControlConfig) -> Vec<&'stat
         (
             "demand.max_times_median",
             old.max_times_median() != new.max_times_median(),
+        ),
+        (
+            "demand.idle_timeout",
+            old.idle_timeout() != new.idle_timeout(),
         ),
         (
             "limits",
@@ -623,6 +680,8 @@ mod tests {
             restart_needed(&started, &edited),
             ["demand.max_times_median"]
         );
+        let edited = config("{demand: {idle_timeout: 60s}}");
+        assert_eq!(restart_needed(&started, &edited), ["demand.idle_timeout"]);
         let edited = config(
             "{tls: {certificate: a, private_key: b}, limits: {connections: 7}, admin: '',
               admin_tls: {certificate: a, private_key: b}, read_only: '127.0.0.1:1'}",

@@ -7,6 +7,7 @@
 //! sockets of ADS and LRS, `admin` serves HTTP; decisions are made in `state`.
 
 mod authorization;
+mod discovery;
 mod event_log;
 mod handlers;
 mod recent;
@@ -36,10 +37,11 @@ use crate::identity::Rules;
 use crate::log_lines;
 use crate::relay::{Overlay, RelayUpstreams, RelayedResource, StreamStatus};
 use crate::replicas::StoreInput;
-use crate::state::{State, ViewKey};
+use crate::state::{DiscoveredChanges, State, ViewKey};
 use crate::store::StoreStats;
 
 use authorization::RefusalLog;
+pub(crate) use discovery::DiscoveryGate;
 pub use handlers::{Discovery, LoadReporting, Reporter};
 pub(crate) use recent::cut;
 pub use recent::{EventSeverity, RecentEvent, RecentEvents};
@@ -64,6 +66,7 @@ pub struct Handle {
     queue_bytes: Arc<Semaphore>,
     queue_bytes_capacity: usize,
     rules: Arc<watch::Sender<Arc<Rules>>>,
+    discovery: Arc<DiscoveryGate>,
     refusals: Arc<RefusalLog>,
     /// `None` without a store.
     store: Option<Arc<StoreStats>>,
@@ -96,6 +99,7 @@ pub(crate) enum Message {
         /// Who or what changed it, for the audit.
         by: Arc<str>,
     },
+    Discovered(DiscoveredChanges),
     Inspect(Inspection),
 }
 
@@ -147,13 +151,34 @@ impl Handle {
 
     /// Activates a new configuration. `by` says who or what changed it, for the audit.
     pub async fn apply_by(&self, config: Arc<ControlConfig>, by: &str) -> Result<(), Stopped> {
-        self.rules.send_if_modified(|rules| {
-            let changed = *rules != config.rules;
-            rules.clone_from(&config.rules);
-            changed
-        });
+        self.publish_rules(self.discovery.set_file_rules(&config.rules));
         let by = by.into();
         self.send(Message::Config { config, by }).await
+    }
+
+    /// Adds, replaces and removes services that were discovered.
+    pub async fn discover(&self, changes: DiscoveredChanges) -> Result<(), Stopped> {
+        if let Some(rules) = self.discovery.apply(&changes) {
+            self.publish_rules(rules);
+        }
+        self.send(Message::Discovered(changes)).await?;
+        // The views are complete when the writer has processed the message.
+        self.inspect(|_, _| ()).await?;
+        self.discovery.open();
+        Ok(())
+    }
+
+    /// Returns which services were discovered, and whether proxies wait for them.
+    pub(crate) const fn discovery(&self) -> &Arc<DiscoveryGate> {
+        &self.discovery
+    }
+
+    fn publish_rules(&self, next: Arc<Rules>) {
+        self.rules.send_if_modified(|rules| {
+            let changed = *rules != next;
+            *rules = next;
+            changed
+        });
     }
 
     /// Records a change of the configuration that was refused.

@@ -3,17 +3,17 @@
 
 use std::path::{Path, PathBuf};
 
-use plimsoll_serve::{ConfigFile, Files, error_chain};
-use plimsoll_xds::yaml::{ConfigError, Document};
+use plimsoll_serve::{ConfigFile, Files};
+use plimsoll_xds::yaml::{ConfigError, Document, expand_environment};
 
 use crate::config::{ControlConfig, FileError};
 
 /// Loads and validates the configuration.
 pub fn load(path: &Path, files: &mut Files) -> Result<ControlConfig, FileError> {
-    let main = files.read(path)?;
+    let main = read(path, files)?;
     let mut included = Vec::new();
     for path in paths(path, &main, files)? {
-        included.push(files.read(&path)?);
+        included.push(read(&path, files)?);
     }
     ControlConfig::parse(&main, &included)
 }
@@ -22,13 +22,13 @@ pub fn load(path: &Path, files: &mut Files) -> Result<ControlConfig, FileError> 
 /// be read are faults, and the others are read all the same.
 pub fn check(path: &Path) -> Result<ControlConfig, Vec<FileError>> {
     let mut files = Files::default();
-    let main = files.read(path).map_err(|error| vec![error])?;
+    let main = read(path, &mut files).map_err(|error| vec![error])?;
     let mut faults = Vec::new();
     let mut included = Vec::new();
     match listed(path, &main, &named(&main), &mut files) {
         Ok(paths) => {
             for path in paths {
-                match files.read(&path) {
+                match read(&path, &mut files) {
                     Ok(file) => included.push(file),
                     Err(error) => faults.push(error),
                 }
@@ -45,13 +45,25 @@ pub fn check(path: &Path) -> Result<ControlConfig, Vec<FileError>> {
         return Err(faults);
     }
     let config = ControlConfig::parse(&main, &included).map_err(|error| vec![error])?;
-    match crate::run::check_certificates(&config) {
-        Ok(()) => Ok(config),
-        Err(error) => {
-            let reason = format!("cannot use a certificate: {}", error_chain(&error));
-            Err(vec![main.error(ConfigError::new("", reason))])
-        }
+    let unusable = crate::run::certificate_faults(&config);
+    if unusable.is_empty() {
+        return Ok(config);
     }
+    let document = Document::parse(&main.text).map_err(|error| vec![main.error(error)])?;
+    let faults = unusable.into_iter();
+    Err(faults
+        .map(|fault| main.error(document.locate(fault)))
+        .collect())
+}
+
+/// Reads a file and replaces references to environment variables.
+fn read(path: &Path, files: &mut Files) -> Result<ConfigFile, FileError> {
+    let mut file = files.read(path)?;
+    file.text = match expand_environment(&file.text) {
+        Ok(text) => text.into_owned(),
+        Err(error) => return Err(file.error(error)),
+    };
+    Ok(file)
 }
 
 /// Returns the files that `include` names. Paths are relative to the main file; a directory stands
@@ -124,6 +136,25 @@ mod tests {
         assert!(files.changed());
         let reloaded = load(&at("control.yaml"), &mut Files::default()).unwrap();
         assert_eq!(reloaded.services.len(), 4);
+    }
+
+    #[test]
+    fn variables_are_replaced_in_all_files() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let main = "include: [more.yaml]\nadmin: '${NO_SUCH_VARIABLE:-127.0.0.1:0}'\n";
+        fs::write(at("control.yaml"), main).unwrap();
+        fs::write(at("more.yaml"), service("'${CARGO_PKG_NAME}'")).unwrap();
+        let config = load(&at("control.yaml"), &mut Files::default()).unwrap();
+        assert!(config.services.contains_key("plimsoll-control"));
+        assert!(check(&at("control.yaml")).is_ok());
+        fs::write(at("more.yaml"), service("'${NO_SUCH_VARIABLE}'")).unwrap();
+        let expected = "services[0].cluster.name: the environment variable NO_SUCH_VARIABLE is not \
+                        set (at 1:29)";
+        let error = load(&at("control.yaml"), &mut Files::default()).unwrap_err();
+        assert!(error.to_string().ends_with(expected), "{error}");
+        let faults = check(&at("control.yaml")).unwrap_err();
+        assert!(faults[0].to_string().ends_with(expected), "{faults:?}");
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! fleet is known again, or until a timeout shows that nobody reports: until then their view
 //! withholds every resource that depends on demand.
 
+mod discovered;
 mod event;
 mod localities;
 mod membership;
@@ -39,7 +40,8 @@ use crate::relay::{Overlay, RelayedClusters, RelayedResource};
 use crate::replicas::{NodeKey, Replicas};
 use crate::view::{Catalog, SentResources};
 
-pub use event::{ControlEvent, ViewKey};
+pub use discovered::{DiscoveredChanges, DiscoveredService};
+pub use event::{ControlEvent, TrafficKey, ViewKey};
 use localities::{has_localities, known_localities};
 use node_checks::WatchedIds;
 use refresh::has_demand;
@@ -57,8 +59,14 @@ const MAX_EVENTS: usize = 4096;
 pub struct State {
     file_config: Arc<ControlConfig>,
     fingerprint: u64,
-    /// `file_config` with policies and endpoints learned from the relayed server.
+    /// `file_config` with discovered services, and with policies and endpoints learned from the
+    /// relayed server.
     config: Arc<ControlConfig>,
+    discovered: BTreeMap<Arc<str>, DiscoveredService>,
+    /// Discovered services that changed since the views were refreshed.
+    changed_services: BTreeSet<Arc<str>>,
+    /// Whether more than the endpoints of these services changed.
+    settings_changed: bool,
     relayed: RelayedClusters,
     catalog: Catalog,
     fleets: Fleets,
@@ -90,7 +98,7 @@ pub struct State {
     /// thousand proxies that start one by one from causing a thousand updates for each of them.
     membership_due: BTreeMap<Arc<str>, Instant>,
     changed_views: BTreeSet<ViewKey>,
-    changed_traffic: BTreeSet<Arc<str>>,
+    changed_traffic: BTreeSet<TrafficKey>,
     events: VecDeque<ControlEvent>,
 }
 
@@ -122,6 +130,9 @@ impl State {
             changed_traffic: BTreeSet::new(),
             events: VecDeque::new(),
             relayed: RelayedClusters::default(),
+            discovered: BTreeMap::new(),
+            changed_services: BTreeSet::new(),
+            settings_changed: false,
             fingerprint: config.fingerprint(),
             file_config: Arc::clone(&config),
             config,
@@ -249,7 +260,11 @@ impl State {
         {
             replicas.handle_report(node, &counted, now);
         }
-        self.planner.handle_load_reports(&node.node, &counted, now);
+        // Before the store is read they are a part of the demand; the rest would be a step, which
+        // smoothing follows slowly. They count when it has been read, with all others.
+        if !self.awaits_store() {
+            self.planner.handle_load_reports(&node.node, &counted, now);
+        }
         self.process_due(now);
     }
 
@@ -311,12 +326,12 @@ impl State {
         Some((key, overlay))
     }
 
-    /// Returns a fleet whose demand has changed, with the demand for its LRS responses.
-    pub fn poll_traffic(&mut self) -> Option<(Arc<str>, Arc<LrsTraffic>)> {
+    /// Returns receivers whose demand has changed, with the demand for their LRS responses.
+    pub fn poll_traffic(&mut self) -> Option<(TrafficKey, Arc<LrsTraffic>)> {
         self.refresh();
-        let fleet = self.changed_traffic.pop_first()?;
-        let traffic = self.traffic(&fleet);
-        Some((fleet, traffic))
+        let key = self.changed_traffic.pop_first()?;
+        let traffic = self.traffic(&key);
+        Some((key, traffic))
     }
 
     /// Returns the next event.
@@ -502,7 +517,8 @@ impl State {
 
     /// Recomputes the effective configuration and marks all fleets for update.
     fn complete_config(&mut self, now: Instant) {
-        self.config = self.relayed.complete(&self.file_config);
+        let completed = self.relayed.complete(&self.file_config);
+        self.config = self.with_discovered(completed);
         self.set_heartbeat(now);
         self.set_limits();
         self.replicas_config();
@@ -563,9 +579,10 @@ impl State {
     }
 
     /// Returns the demand of a fleet by service, for nodes that get demand with LRS responses.
-    pub fn traffic(&self, fleet: &str) -> Arc<LrsTraffic> {
-        let plan = self.fleet_plans.get(fleet);
-        let traffic = plan.map(|plan| self.catalog.traffic(plan, self.unix_origin));
+    pub fn traffic(&self, key: &TrafficKey) -> Arc<LrsTraffic> {
+        let plan = self.fleet_plans.get(&key.fleet);
+        let origin = self.unix_origin;
+        let traffic = plan.map(|plan| self.catalog.traffic(plan, key.class, origin));
         Arc::new(traffic.unwrap_or_default())
     }
 

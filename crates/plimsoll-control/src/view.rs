@@ -9,7 +9,7 @@ pub(crate) mod cluster;
 mod route;
 mod sent;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,12 +67,9 @@ impl Catalog {
                 assignments: BTreeMap::new(),
             };
         }
-        let by_class = [NodeClass::Plimsoll, NodeClass::Grpc, NodeClass::Envoy].map(|class| {
-            let clusters = config.services.values().map(|service| {
-                let steering = steering(service, class, fleet_ramp);
-                let body = cluster::encode(service, class, steering);
-                Resource::new(Arc::clone(service.name()), body)
-            });
+        let by_class = NodeClass::ALL.map(|class| {
+            let services = config.services.values();
+            let clusters = services.map(|service| encode_cluster(service, class, fleet_ramp));
             let catalog = ClassCatalog {
                 clusters: Arc::new(TypeResources::new(clusters)),
                 listeners: Arc::new(TypeResources::new(route::listeners(config, class))),
@@ -81,9 +78,8 @@ impl Catalog {
             (class, catalog)
         });
         let assignments = config.services.values().map(|service| {
-            let body = assignment::as_written(&service.assignment);
-            let name = Arc::clone(service.name());
-            (Arc::clone(&name), Resource::new(name, body))
+            let resource = encode_as_written(service);
+            (Arc::clone(&resource.name), resource)
         });
         Self {
             assignments: assignments.collect(),
@@ -91,6 +87,86 @@ impl Catalog {
             fleet_ramp,
             by_class: by_class.into_iter().collect(),
         }
+    }
+
+    /// Whether the services of a configuration need another ramp on the fleets' assignments.
+    pub(crate) fn has_other_ramp(&self, config: &ControlConfig) -> bool {
+        let services = config.services.values().map(AsRef::as_ref);
+        delivery::fleet_ramp(services) != self.fleet_ramp
+    }
+
+    /// Encodes the assignments of services whose endpoints changed, and nothing else.
+    pub(crate) fn update_assignments<'a>(
+        &mut self,
+        config: &Arc<ControlConfig>,
+        changed: impl Iterator<Item = &'a Arc<str>>,
+    ) {
+        self.config = Arc::clone(config);
+        for name in changed {
+            match config.services.get(name) {
+                Some(service) => {
+                    let resource = encode_as_written(service);
+                    self.assignments.insert(Arc::clone(name), resource);
+                }
+                None => drop(self.assignments.remove(name)),
+            }
+        }
+    }
+
+    /// Encodes services that changed, with the same ramp on the fleets' assignments as before.
+    pub(crate) fn update_services<'a>(
+        &mut self,
+        config: &Arc<ControlConfig>,
+        changed: impl Iterator<Item = &'a Arc<str>> + Clone,
+    ) {
+        self.update_assignments(config, changed.clone());
+        for (class, catalog) in &mut self.by_class {
+            let clusters = changed.clone().map(|name| {
+                let service = config.services.get(name);
+                let ramp = self.fleet_ramp;
+                let cluster = service.map(|service| encode_cluster(service, *class, ramp));
+                (Arc::clone(name), cluster)
+            });
+            catalog.clusters = Arc::new(catalog.clusters.with_changes(clusters));
+            catalog.listeners = Arc::new(TypeResources::new(route::listeners(config, *class)));
+            catalog.routes = Arc::new(TypeResources::new(route::routes(config, *class)));
+        }
+    }
+
+    /// Returns a view with the changed services, made from the view of before; `None` if receivers
+    /// would get the same.
+    pub(crate) fn updated_view(
+        &self,
+        before: &View,
+        key: &ViewKey,
+        plan: &FleetPlan,
+        withheld: Withheld,
+        changed: &BTreeSet<Arc<str>>,
+        generation: u64,
+    ) -> Option<View> {
+        let Some(assignments) = before.get(CLUSTER_LOAD_ASSIGNMENT) else {
+            return Some(self.view(key, plan, withheld, generation));
+        };
+        let mut differing = Vec::new();
+        for name in changed {
+            let service = self.config.services.get(name);
+            let next =
+                service.and_then(|service| self.service_assignment(service, key, plan, withheld));
+            if next.as_ref() != assignments.get(name) {
+                differing.push((Arc::clone(name), next));
+            }
+        }
+        let has_changed = !differing.is_empty();
+        let assignments = if has_changed {
+            Arc::new(assignments.with_changes(differing))
+        } else {
+            Arc::clone(assignments)
+        };
+        let view = self.add_class(
+            View::new(generation).with(CLUSTER_LOAD_ASSIGNMENT, assignments),
+            key.class,
+        );
+        (has_changed || !view.has_same_content(before)).then_some(view)
     }
 
     /// Whether nodes of a class get different resources in different zones.
@@ -114,14 +190,18 @@ impl Catalog {
             Withheld::Nothing => TypeResources::new(assignments),
             Withheld::Demand => TypeResources::partial(assignments, []),
         };
-        let mut view = View::new(generation).with(CLUSTER_LOAD_ASSIGNMENT, Arc::new(assignments));
-        if let Some(catalog) = self.by_class.get(&key.class) {
-            view = view
-                .with(CLUSTER, Arc::clone(&catalog.clusters))
-                .with(LISTENER, Arc::clone(&catalog.listeners))
-                .with(ROUTE_CONFIGURATION, Arc::clone(&catalog.routes));
-        }
-        view
+        let view = View::new(generation).with(CLUSTER_LOAD_ASSIGNMENT, Arc::new(assignments));
+        self.add_class(view, key.class)
+    }
+
+    /// Adds the resources that are the same for all nodes of a class.
+    fn add_class(&self, view: View, class: NodeClass) -> View {
+        let Some(catalog) = self.by_class.get(&class) else {
+            return view;
+        };
+        view.with(CLUSTER, Arc::clone(&catalog.clusters))
+            .with(LISTENER, Arc::clone(&catalog.listeners))
+            .with(ROUTE_CONFIGURATION, Arc::clone(&catalog.routes))
     }
 
     /// Builds the changes to the relayed server's resources for receivers with `key`.
@@ -159,7 +239,7 @@ impl Catalog {
             }
         }
         // Listeners of the file are sent in addition to those of the relayed server.
-        if key.class == NodeClass::Envoy {
+        if matches!(key.class, NodeClass::Envoy | NodeClass::EnvoyModule) {
             for listener in route::listeners(&self.config, key.class) {
                 overlay.add_own(LISTENER, listener);
             }
@@ -170,22 +250,28 @@ impl Catalog {
         overlay
     }
 
-    /// Returns the demand by service, for nodes that get it with LRS responses. It is more precise
+    /// Returns the demand by service, for nodes of `class` that get it with LRS responses: Plimsoll
+    /// data planes, and modules inside Envoys. It is more precise
     /// than the fleet's demand, so `AUTO` uses it too (decision 0022). A service without demand, or
     /// with another delivery, is listed without fractions, which withdraws earlier ones.
-    pub(crate) fn traffic(&self, plan: &FleetPlan, unix_origin: Duration) -> LrsTraffic {
+    pub(crate) fn traffic(
+        &self,
+        plan: &FleetPlan,
+        class: NodeClass,
+        unix_origin: Duration,
+    ) -> LrsTraffic {
         let mut traffic = LrsTraffic::default();
         for (name, service) in &plan.services {
             let Some(written) = self.config.services.get(name) else {
                 continue;
             };
-            let demand = steering(written, NodeClass::Plimsoll, self.fleet_ramp);
+            let demand = steering(written, class, self.fleet_ramp);
             let mut cluster = ClusterTraffic {
                 cluster_name: Arc::clone(name),
                 fractions: Vec::new(),
                 observation_time: None,
             };
-            if sends_lrs_traffic(written, demand) && !service.zones.is_empty() {
+            if sends_lrs_traffic(written, class, demand) && !service.zones.is_empty() {
                 traffic.epoch = traffic.epoch.max(service.epoch);
                 let zones = service.zones.iter();
                 let pair = |zone: &ZoneFraction| (zone.locality.clone(), zone.fraction);
@@ -200,21 +286,33 @@ impl Catalog {
     }
 
     fn assignments(&self, key: &ViewKey, plan: &FleetPlan, withheld: Withheld) -> Vec<Resource> {
-        let mut resources = Vec::new();
-        for (name, service) in &self.config.services {
-            match self.receiver_weights(service, key, plan) {
-                Some(_) if withheld == Withheld::Demand => {}
-                Some(weights) => {
-                    let body = assignment::with_locality_weights(&service.assignment, weights);
-                    resources.push(Resource::new(Arc::clone(name), body));
-                }
-                None => resources.extend(self.assignments.get(name).cloned()),
-            }
-        }
+        let services = self.config.services.values();
+        let assignment =
+            |service: &Arc<Service>| self.service_assignment(service, key, plan, withheld);
+        let mut resources: Vec<Resource> = services.filter_map(assignment).collect();
         if withheld == Withheld::Nothing {
             resources.extend(self.fleet_assignments(key, plan));
         }
         resources
+    }
+
+    /// Returns the assignment of a service; `None` if receivers keep the one that they have.
+    fn service_assignment(
+        &self,
+        service: &Service,
+        key: &ViewKey,
+        plan: &FleetPlan,
+        withheld: Withheld,
+    ) -> Option<Resource> {
+        let name = service.name();
+        match self.receiver_weights(service, key, plan) {
+            Some(_) if withheld == Withheld::Demand => None,
+            Some(weights) => {
+                let body = assignment::with_locality_weights(&service.assignment, weights);
+                Some(Resource::new(Arc::clone(name), body))
+            }
+            None => self.assignments.get(name).cloned(),
+        }
     }
 
     /// Returns the locality weights to send on a service's assignment, if receivers use weights:
@@ -253,6 +351,18 @@ impl Catalog {
         })
         .collect()
     }
+}
+
+fn encode_cluster(service: &Service, class: NodeClass, fleet_ramp: u32) -> Resource {
+    let steering = steering(service, class, fleet_ramp);
+    let body = cluster::encode(service, class, steering);
+    Resource::new(Arc::clone(service.name()), body)
+}
+
+/// Encodes an assignment with the weights of the configuration.
+fn encode_as_written(service: &Service) -> Resource {
+    let body = assignment::as_written(&service.assignment);
+    Resource::new(Arc::clone(service.name()), body)
 }
 
 #[cfg(test)]

@@ -9,12 +9,18 @@
     reason = "tests"
 )]
 
+#[path = "support/ads.rs"]
+mod ads;
 #[path = "support/etcd.rs"]
 mod support;
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use support::{Etcd, Replica, Seen, node};
+use ads::{ASSIGNMENTS, Ads, CLUSTERS, message, names};
+use plimsoll_xds::ads::message::{DeltaDiscoveryRequest, DiscoveryRequest};
+use support::{Authority, Etcd, Replica, Seen, Session, node};
 
 /// Requests per second of the nodes in zones a, b and c.
 const DEMAND: [u64; 3] = [600, 200, 200];
@@ -113,7 +119,7 @@ async fn records_expire_with_the_lease_and_the_history_is_compacted() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificates_are_checked_on_both_sides_of_etcd() {
-    let etcd = Etcd::start_with_tls();
+    let etcd = Etcd::start_with_tls(&Authority::new("first"));
     let replica = Replica::start("r0", &etcd, 1000, &etcd.tls_settings()).await;
     let mut session = replica.open(&node("1", "a")).await;
     session.report(100).await;
@@ -124,8 +130,205 @@ async fn certificates_are_checked_on_both_sides_of_etcd() {
     // Without a client certificate, etcd refuses the connection.
     let stranger =
         Replica::start("r2", &etcd, 1000, &etcd.tls_settings_without_certificate()).await;
-    tokio::time::timeout(Duration::from_secs(60), stranger.failure())
+    tokio::time::timeout(Duration::from_secs(60), stranger.failures(1))
         .await
         .unwrap();
     assert!(!stranger.seen().await.connected);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_and_authorities_rotate_while_replicas_go_on() {
+    let (old, new) = (Authority::new("old"), Authority::new("new"));
+    let mut etcd = Etcd::start_with_tls(&old);
+    let mut replicas = Vec::new();
+    let mut sessions = Vec::new();
+    for (name, zone) in [("r0", "a"), ("r1", "b")] {
+        let replica = Replica::start(name, &etcd, 1000, &etcd.tls_settings()).await;
+        let mut session = replica.open(&node(name, zone)).await;
+        session.report(100).await;
+        sessions.push(session);
+        replicas.push(replica);
+    }
+    let mut expected = vec![100, 100];
+    everyone(&replicas, &expected).await;
+
+    // Both sides trust both authorities; then both get certificates of the new one; then nobody
+    // trusts the old one. etcd reads its authorities when it starts.
+    let both = [&old, &new];
+    for (issuer, trusted) in [(&old, &both[..]), (&new, &both), (&new, &[&new])] {
+        etcd.replace_client_files(issuer, trusted);
+        etcd.replace_server_files(issuer, trusted);
+        etcd.kill();
+        for replica in &replicas {
+            replica
+                .wait_for("the loss of the store", |seen| !seen.connected)
+                .await;
+            assert_eq!(replica.seen().await.demand, expected, "nothing is lost");
+        }
+        // What is reported without the store is shared when it is back.
+        sessions[0].report(expected[0] + 100).await;
+        expected[0] += 100;
+        etcd.restart();
+        everyone(&replicas, &expected).await;
+    }
+
+    // The old authority is worth nothing any more.
+    let fixed = etcd.fixed_settings(&old, &both);
+    let late = Replica::start("r2", &etcd, 1000, &fixed).await;
+    tokio::time::timeout(Duration::from_secs(60), late.failures(3))
+        .await
+        .unwrap();
+    assert!(!late.seen().await.connected);
+    sessions[1].report(700).await;
+    everyone(&replicas, &[expected[0], 700]).await;
+}
+
+/// Waits until every replica is connected with the store and knows this demand.
+async fn everyone(replicas: &[Replica], demand: &[u64]) {
+    for replica in replicas {
+        let knows = |seen: &Seen| seen.connected && seen.demand == demand;
+        replica.wait_for("all demand", knows).await;
+    }
+}
+
+/// Lets nodes report the demand of the tests every half second until it is dropped.
+async fn report_forever(mut sessions: Vec<Session>) {
+    loop {
+        for (session, requests) in sessions.iter_mut().zip(DEMAND) {
+            session.report(requests).await;
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+/// Two replicas with the same demand, and the task that reports it.
+async fn measured(etcd: &Etcd) -> ([Replica; 2], tokio::task::JoinHandle<()>) {
+    let first = Replica::start("r0", etcd, 1, "").await;
+    let second = Replica::start("r1", etcd, 1, "").await;
+    let mut sessions = Vec::new();
+    for zone in ["a", "b", "c"] {
+        sessions.push(first.open(&node(zone, zone)).await);
+    }
+    let reports = tokio::spawn(report_forever(sessions));
+    for replica in [&first, &second] {
+        let is_delivered = |seen: &Seen| seen.fractions == [6000, 2000, 2000];
+        replica.wait_for("fractions", is_delivered).await;
+    }
+    ([first, second], reports)
+}
+
+/// The assignments that a client of these tests subscribes to.
+const SUBSCRIBED: [&str; 2] = ["local_cluster", "orders"];
+
+type Versions = BTreeMap<Arc<str>, String>;
+
+/// Subscribes to clusters and assignments on an incremental stream. `claimed` are the versions that
+/// the client has from an earlier stream.
+async fn subscribe(ads: &mut Ads, claimed: &BTreeMap<&str, Versions>) {
+    let claimed = |kind| claimed.get(kind).cloned().unwrap_or_default();
+    for (kind, wanted) in [(CLUSTERS, Vec::new()), (ASSIGNMENTS, names(SUBSCRIBED))] {
+        ads.request_delta(&DeltaDiscoveryRequest {
+            node: message(&node("a", "a")),
+            type_url: kind.into(),
+            resource_names_subscribe: wanted,
+            initial_resource_versions: claimed(kind),
+            ..DeltaDiscoveryRequest::default()
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_incremental_client_that_moves_gets_nothing_that_it_has() {
+    let etcd = Etcd::start();
+    let ([first, second], reports) = measured(&etcd).await;
+    let mut ads = Ads::delta(first.xds()).await;
+    subscribe(&mut ads, &BTreeMap::new()).await;
+    let mut known: BTreeMap<&str, Versions> = BTreeMap::new();
+    while known.values().map(BTreeMap::len).sum::<usize>() < 3 {
+        let response = ads.response_delta().await;
+        let mut kinds = [CLUSTERS, ASSIGNMENTS].into_iter();
+        let kind = kinds.find(|kind| **kind == *response.type_url).unwrap();
+        let resources = response.resources.into_iter();
+        let versions = resources.map(|resource| (resource.name, resource.version));
+        known.entry(kind).or_default().extend(versions);
+    }
+    drop(ads);
+
+    // The first response of the other replica is about a name that the client never had: clusters
+    // come before assignments, and requests are answered in order.
+    let mut moved = Ads::delta(second.xds()).await;
+    subscribe(&mut moved, &known).await;
+    let probe = DeltaDiscoveryRequest {
+        type_url: ASSIGNMENTS.into(),
+        resource_names_subscribe: names(["missing"]),
+        ..DeltaDiscoveryRequest::default()
+    };
+    moved.request_delta(&probe).await;
+    let response = moved.response_delta().await;
+    assert_eq!(response.resources, [], "it has them");
+    assert_eq!(response.removed_resources, names(["missing"]));
+    drop(moved);
+
+    // What the client has in another version is sent, alone.
+    let mut outdated = known.clone();
+    let assignments = outdated.get_mut(ASSIGNMENTS).unwrap();
+    assignments.insert("orders".into(), "another version".to_owned());
+    let mut moved = Ads::delta(second.xds()).await;
+    subscribe(&mut moved, &outdated).await;
+    let response = moved.response_delta().await;
+    let sent: Vec<_> = response.resources.iter().map(|one| &*one.name).collect();
+    assert_eq!(sent, ["orders"]);
+    assert_eq!(response.resources[0].version, known[ASSIGNMENTS]["orders"]);
+    reports.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_state_of_the_world_client_that_moves_gets_no_clusters_that_it_has() {
+    let etcd = Etcd::start();
+    let ([first, second], reports) = measured(&etcd).await;
+    let request = |kind: &str, wanted, version: &str, nonce: &str| DiscoveryRequest {
+        node: message(&node("a", "a")),
+        type_url: kind.into(),
+        version_info: version.to_owned(),
+        response_nonce: nonce.to_owned(),
+        resource_names: wanted,
+        error_detail: None,
+    };
+    let mut ads = Ads::sotw(first.xds()).await;
+    ads.request(&request(CLUSTERS, Vec::new(), "", "")).await;
+    let clusters = ads.response().await;
+    assert_eq!(clusters.resources.len(), 1);
+    let (version, nonce) = (&*clusters.version_info, &*clusters.nonce);
+    ads.request(&request(CLUSTERS, Vec::new(), version, nonce))
+        .await;
+    ads.request(&request(ASSIGNMENTS, names(SUBSCRIBED), "", ""))
+        .await;
+    let assignments = ads.response().await;
+    assert_eq!(&*assignments.type_url, ASSIGNMENTS);
+    drop(ads);
+
+    // Assignments are always answered, because Envoy may wait for them: with the same content.
+    let mut moved = Ads::sotw(second.xds()).await;
+    moved
+        .request(&request(CLUSTERS, Vec::new(), version, ""))
+        .await;
+    let claimed = &assignments.version_info;
+    moved
+        .request(&request(ASSIGNMENTS, names(SUBSCRIBED), claimed, ""))
+        .await;
+    let answered = moved.response().await;
+    assert_eq!(&*answered.type_url, ASSIGNMENTS, "it has the clusters");
+    assert_eq!(answered.version_info, assignments.version_info);
+    assert_eq!(answered.resources, assignments.resources);
+    drop(moved);
+
+    let mut moved = Ads::sotw(second.xds()).await;
+    moved
+        .request(&request(CLUSTERS, Vec::new(), "another version", ""))
+        .await;
+    let answered = moved.response().await;
+    assert_eq!(&*answered.type_url, CLUSTERS);
+    assert_eq!(answered.version_info, clusters.version_info);
+    reports.abort();
 }

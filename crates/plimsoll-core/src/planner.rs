@@ -25,6 +25,7 @@ use crate::units::FieldError;
 
 mod aggregate;
 pub mod config;
+pub mod distribute;
 pub mod event;
 mod fleet;
 pub mod fleet_weights;
@@ -367,8 +368,7 @@ impl Planner {
     /// Sets the node's timer to the earliest expiry of one of its reports.
     fn arm_node(&mut self, fleet: &Arc<str>, node: &Arc<str>) {
         let reports = self.fleets.get(fleet).map(|fleet| &fleet.reports);
-        let missed = self.config.missed_intervals();
-        let deadline = reports.and_then(|reports| reports.deadline(node, missed));
+        let deadline = reports.and_then(|reports| reports.deadline(node, &self.config));
         let key = TimerKey::Node {
             fleet: Arc::clone(fleet),
             node: Arc::clone(node),

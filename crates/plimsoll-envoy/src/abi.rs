@@ -80,6 +80,20 @@ unsafe extern "C" {
         labels_length: usize,
         value: u64,
     ) -> u32;
+    pub(crate) fn envoy_dynamic_module_callback_lb_config_define_gauge(
+        config: ConfigPtr,
+        name: ModuleBuffer,
+        labels: *const ModuleBuffer,
+        labels_length: usize,
+        id: *mut usize,
+    ) -> u32;
+    pub(crate) fn envoy_dynamic_module_callback_lb_config_set_gauge(
+        config: ConfigPtr,
+        id: usize,
+        labels: *const ModuleBuffer,
+        labels_length: usize,
+        value: u64,
+    ) -> u32;
     pub(crate) fn envoy_dynamic_module_callback_lb_get_cluster_name(
         lb: LbPtr,
         result: *mut EnvoyBuffer,
@@ -171,6 +185,16 @@ unsafe extern "C" {
         filter: FilterPtr,
         attribute: u32,
         result: *mut EnvoyBuffer,
+    ) -> bool;
+
+    pub(crate) fn envoy_dynamic_module_callback_http_get_cluster_name(
+        filter: FilterPtr,
+        result: *mut EnvoyBuffer,
+    ) -> bool;
+    pub(crate) fn envoy_dynamic_module_callback_http_set_upstream_override_host(
+        filter: FilterPtr,
+        host: ModuleBuffer,
+        strict: bool,
     ) -> bool;
 
     /// Of the C library: looks up symbols that only newer releases of Envoy export.

@@ -7,8 +7,10 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use arc_swap::ArcSwap;
 use plimsoll_core::balancer::Balancer;
 use plimsoll_core::explain::Explanation;
 use plimsoll_core::locality_picking::demand::FractionMap;
@@ -20,8 +22,11 @@ use plimsoll_core::publish::{self, Publisher, Reader};
 use plimsoll_core::rng::Xoshiro256;
 use plimsoll_core::snapshot::RoutingSnapshot;
 use plimsoll_core::time::Instant;
+use plimsoll_xds::clock::Clock;
 
 use crate::management::Stream;
+use crate::metrics::ZoneGauges;
+use crate::oob::{self, OobStreams};
 use crate::orca::{Target, uses_reports};
 
 /// The routing state of one cluster.
@@ -32,6 +37,8 @@ pub struct Cluster {
     writer: Mutex<Writer>,
     /// Keeps the stream to the control plane open.
     stream: OnceLock<Arc<Stream>>,
+    gauges: ArcSwap<ZoneGauges>,
+    oob: OnceLock<OobStreams>,
 }
 
 struct Writer {
@@ -79,6 +86,8 @@ impl Cluster {
                 reader,
             }),
             stream: OnceLock::new(),
+            gauges: ArcSwap::default(),
+            oob: OnceLock::new(),
         }
     }
 
@@ -114,7 +123,21 @@ impl Cluster {
     pub fn handle_hosts(&self, hosts: ClusterLoadAssignment, now: Instant) -> Option<Instant> {
         let mut writer = self.lock();
         writer.balancer.handle_assignment(hosts, now);
-        writer.publish()
+        let due = writer.publish();
+        if let Some(oob) = self.oob.get() {
+            oob.update(Arc::clone(writer.reader.latest()));
+        }
+        due
+    }
+
+    /// Starts streams of out-of-band load reports, if the policy uses them.
+    pub fn start_oob(&self, clock: Clock) -> io::Result<()> {
+        if let Some(reporting) = oob::settings(&self.config) {
+            let seed = RandomState::new().hash_one(&*self.name);
+            let streams = OobStreams::start(reporting, self.snapshot(), clock, seed)?;
+            let _ = self.oob.set(streams);
+        }
+        Ok(())
     }
 
     /// Applies the hosts of the local cluster.
@@ -172,6 +195,17 @@ impl Cluster {
     /// Explains where requests go and why.
     pub fn explain(&self, now: Instant) -> Explanation {
         self.snapshot().explain_at(now)
+    }
+
+    /// Computes the gauges that workers write after a tick.
+    pub fn update_gauges(&self, tick: u64, now: Instant) {
+        let gauges = ZoneGauges::new(&self.explain(now), tick);
+        self.gauges.store(Arc::new(gauges));
+    }
+
+    /// Returns the gauges of the last tick.
+    pub fn gauges(&self) -> Arc<ZoneGauges> {
+        self.gauges.load_full()
     }
 
     /// A panic while the lock was held leaves a balancer whose next input rebuilds its state.

@@ -9,10 +9,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use plimsoll_core::model::cluster::{ClusterConfig, ClusterConfigParts, HealthChecking};
-use plimsoll_core::model::endpoint_policy::ConsistentHashing;
 use plimsoll_core::model::load_report::Node;
 use plimsoll_core::model::locality::Locality;
-use plimsoll_core::model::zone_aware::{LocalityBasis, ZoneAware};
 use plimsoll_core::units::FieldError;
 use plimsoll_xds::pb::{AddressMessage, LocalityMessage};
 use plimsoll_xds::schema::file::FileMessage;
@@ -28,22 +26,29 @@ const UNNAMED: &str = "unnamed";
 /// Checked configuration of one cluster.
 #[derive(Clone, Debug)]
 pub struct ModuleConfig {
+    /// `None` if nothing of it is written: clusters of a control plane are the same for all nodes.
+    pub identity: Option<Identity>,
+    /// Address of the server for explanations, on loopback.
+    pub admin_address: Option<SocketAddr>,
+    parts: ClusterConfigParts,
+}
+
+/// What is the same for all clusters of an Envoy.
+#[derive(Clone, Debug, Default)]
+pub struct Identity {
     /// Locality of this Envoy; unset if the node has none.
     pub locality: Locality,
     /// Name of the cluster that this Envoy is a host of.
     pub local_cluster_name: Option<Arc<str>>,
-    /// Address of the server for explanations, on loopback.
-    pub admin_address: Option<SocketAddr>,
     /// Control plane that measures demand.
     pub management_server: Option<ManagementServer>,
-    parts: ClusterConfigParts,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct ModuleYaml {
-    node: NodeYaml,
-    cluster_manager: ClusterManagerYaml,
+    node: Option<NodeYaml>,
+    cluster_manager: Option<ClusterManagerYaml>,
     cluster: ClusterYaml,
     management_server: Option<ClusterYaml>,
     admin: Option<AdminYaml>,
@@ -78,21 +83,10 @@ impl ModuleConfig {
     }
 
     fn checked(yaml: ModuleYaml) -> Result<Self, FieldError> {
-        let locality = yaml.node.locality.message();
-        let locality: Locality = locality
-            .map_err(|error| error.under("node.locality"))?
-            .into();
-        let management_server = yaml
-            .management_server
-            .map(|server| management_server(server, &yaml.node, &locality))
-            .transpose()?;
-        let name = yaml.cluster_manager.local_cluster_name;
         let parts = cluster_parts(&yaml.cluster).map_err(|error| error.under("cluster"))?;
         let config = Self {
-            locality,
-            local_cluster_name: name.filter(|name| !name.is_empty()).map(Arc::from),
+            identity: identity(yaml.node, yaml.cluster_manager, yaml.management_server)?,
             admin_address: yaml.admin.map(admin_address).transpose()?,
-            management_server,
             parts,
         };
         let checked = config
@@ -109,6 +103,30 @@ impl ModuleConfig {
             ..self.parts.clone()
         })
     }
+}
+
+fn identity(
+    node: Option<NodeYaml>,
+    cluster_manager: Option<ClusterManagerYaml>,
+    server: Option<ClusterYaml>,
+) -> Result<Option<Identity>, FieldError> {
+    if node.is_none() && cluster_manager.is_none() && server.is_none() {
+        return Ok(None);
+    }
+    let node = node.unwrap_or_default();
+    let locality = node.locality.message();
+    let locality: Locality = locality
+        .map_err(|error| error.under("node.locality"))?
+        .into();
+    let management_server = server
+        .map(|server| management_server(server, &node, &locality))
+        .transpose()?;
+    let name = cluster_manager.and_then(|manager| manager.local_cluster_name);
+    Ok(Some(Identity {
+        locality,
+        local_cluster_name: name.filter(|name| !name.is_empty()).map(Arc::from),
+        management_server,
+    }))
 }
 
 fn admin_address(admin: AdminYaml) -> Result<SocketAddr, FieldError> {
@@ -159,18 +177,6 @@ fn check_supported(cluster: &ClusterConfig) -> Result<(), FieldError> {
     if cluster.lb_subset_config().is_some() {
         let reason = "is not supported in Envoy: a module does not see the metadata of requests";
         return Err(FieldError::new("lb_subset_config", reason));
-    }
-    let basis = cluster.zone_aware().map(ZoneAware::locality_basis);
-    if basis == Some(LocalityBasis::ObservedLoad) {
-        let reason = "OBSERVED_LOAD is not supported in Envoy: a module does not see when requests \
-                      start";
-        return Err(FieldError::new("locality_basis", reason));
-    }
-    let hashing = cluster.endpoint_policy().consistent_hashing();
-    let balanced = hashing.and_then(ConsistentHashing::hash_balance_factor);
-    if balanced.is_some() {
-        let reason = "is not supported in Envoy: a module does not count requests in flight";
-        return Err(FieldError::new("hash_balance_factor", reason));
     }
     Ok(())
 }

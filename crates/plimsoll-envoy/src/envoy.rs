@@ -11,7 +11,7 @@ use crate::abi::{self, ConfigPtr, ContextPtr, EnvoyBuffer, FilterPtr, LbPtr, Mod
 use crate::host_sets::HostSets;
 use crate::load_balancer::Request;
 use crate::log::Level;
-use crate::metrics::{MetricId, Metrics, PickMetrics};
+use crate::metrics::{MetricId, MetricKind, Metrics, PickMetrics};
 use crate::orca::Headers;
 
 /// Envoy's load balancer object, valid during one hook.
@@ -257,6 +257,33 @@ impl<'hook> Stream<'hook> {
         std::str::from_utf8(bytes).unwrap_or_default()
     }
 
+    /// Returns the name of the cluster that the request is routed to; empty if it is not known.
+    pub(crate) fn cluster_name(&self) -> &'hook str {
+        let mut name = EnvoyBuffer::EMPTY;
+        // SAFETY: `ptr` is valid during the hook, and `name` is writable.
+        let found = unsafe {
+            abi::envoy_dynamic_module_callback_http_get_cluster_name(self.ptr, &raw mut name)
+        };
+        if !found {
+            return "";
+        }
+        // SAFETY: the name belongs to the cluster, which the stream keeps alive during the hook.
+        let bytes = unsafe { borrow(name) };
+        std::str::from_utf8(bytes).unwrap_or_default()
+    }
+
+    /// Asks for a host of the cluster. If Envoy does not accept it, the policy chooses.
+    pub(crate) fn override_host(&self, address: &str) {
+        // SAFETY: `ptr` is valid during the hook, and Envoy copies the address during the call.
+        unsafe {
+            abi::envoy_dynamic_module_callback_http_set_upstream_override_host(
+                self.ptr,
+                ModuleBuffer::new(address),
+                false,
+            )
+        };
+    }
+
     /// Returns the response headers.
     pub(crate) const fn headers(&self) -> ResponseHeaders<'_> {
         ResponseHeaders {
@@ -326,27 +353,54 @@ impl Metrics for ConfigMetrics {
             )
         };
     }
+
+    fn set(&self, id: MetricId, cluster: &str, zone: &str, value: u64) {
+        let labels = [cluster, zone].map(ModuleBuffer::new);
+        // SAFETY: as for `add`.
+        unsafe {
+            abi::envoy_dynamic_module_callback_lb_config_set_gauge(
+                self.0,
+                id,
+                labels.as_ptr(),
+                labels.len(),
+                value,
+            )
+        };
+    }
 }
 
-/// Defines the counters of a configuration, which Envoy allows in `on_lb_config_new` only.
+/// Defines the metrics of a configuration, which Envoy allows in `on_lb_config_new` only.
 ///
 /// # Safety
 ///
 /// `config` is the configuration of the running `on_lb_config_new`.
 pub(crate) unsafe fn define_metrics(config: ConfigPtr) -> PickMetrics {
-    PickMetrics::new(Box::new(ConfigMetrics(config)), |name| {
-        let label = ModuleBuffer::new("cluster");
+    PickMetrics::new(Box::new(ConfigMetrics(config)), |kind, name| {
+        let labels = ["cluster", "zone"].map(ModuleBuffer::new);
+        let name = ModuleBuffer::new(name);
         let mut id = 0;
-        // SAFETY: the configuration is valid during the hook, Envoy copies name and label, and `id`
-        // is writable.
-        let result = unsafe {
-            abi::envoy_dynamic_module_callback_lb_config_define_counter(
-                config,
-                ModuleBuffer::new(name),
-                &raw const label,
-                1,
-                &raw mut id,
-            )
+        let result = match kind {
+            // SAFETY: the configuration is valid during the hook, Envoy copies name and label, and
+            // `id` is writable.
+            MetricKind::Counter => unsafe {
+                abi::envoy_dynamic_module_callback_lb_config_define_counter(
+                    config,
+                    name,
+                    labels.as_ptr(),
+                    1,
+                    &raw mut id,
+                )
+            },
+            // SAFETY: as above.
+            MetricKind::Gauge => unsafe {
+                abi::envoy_dynamic_module_callback_lb_config_define_gauge(
+                    config,
+                    name,
+                    labels.as_ptr(),
+                    labels.len(),
+                    &raw mut id,
+                )
+            },
         };
         (result == 0).then_some(id)
     })

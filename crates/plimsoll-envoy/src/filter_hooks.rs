@@ -1,27 +1,43 @@
-//! HTTP filter that reads load reports from responses. Envoy calls these functions if the filter
-//! is among the upstream filters of a cluster (`HttpProtocolOptions.http_filters`).
+//! HTTP filters of this library: `plimsoll.orca` among the upstream filters of a cluster
+//! (`HttpProtocolOptions.http_filters`) sees the response of every attempt, and `plimsoll.override`
+//! in a listener asks for hosts that the policy may not return.
 //!
-//! The state of a stream is one bit, whether its report was found, in a box. Envoy requires a
-//! function for every event; most do nothing.
+//! Envoy requires a function for every event; most do nothing.
 #![expect(unsafe_code, reason = "exported to Envoy")]
 
 use std::ffi::c_void;
 
-use plimsoll_xds::orca::FirstReport;
-
 use crate::abi::{EnvoyBuffer, FilterPtr};
+use crate::attempt::Attempt;
 use crate::envoy::{self, Stream};
 use crate::guard::guarded;
 use crate::log::{self, Level};
-use crate::orca::Headers;
 use crate::process::Process;
 
-/// `filter_name` of the filter.
-const FILTER: &[u8] = b"plimsoll.orca";
+/// `filter_name` of the filters, by [`Filter`].
+const NAMES: [(&[u8], Filter); 2] = [
+    (b"plimsoll.orca", Filter::Orca),
+    (b"plimsoll.override", Filter::Override),
+];
 /// `Continue` in every status that a filter returns.
 const CONTINUE: u32 = 0;
-/// The filter has no configuration, so all its configurations are this value.
-static CONFIG: u8 = 0;
+/// The filters have no settings, so all configurations of one filter are the same value.
+static FILTERS: [Filter; 2] = [Filter::Orca, Filter::Override];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+enum Filter {
+    /// Reads load reports and times responses.
+    Orca = 0,
+    /// Asks for degraded hosts, and in panic mode for any host.
+    Override = 1,
+}
+
+/// State of one stream of a filter.
+enum State {
+    Orca(Attempt),
+    Override,
+}
 
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_config_new(
@@ -32,8 +48,8 @@ extern "C" fn envoy_dynamic_module_on_http_filter_config_new(
     guarded("on_http_filter_config_new", std::ptr::null(), || {
         // SAFETY: Envoy keeps the name alive during the hook.
         let name = unsafe { envoy::borrow(name) };
-        if name == FILTER {
-            return (&raw const CONFIG).cast();
+        if let Some((_, filter)) = NAMES.iter().find(|(known, _)| *known == name) {
+            return (&raw const FILTERS[*filter as usize]).cast();
         }
         let name = String::from_utf8_lossy(name);
         let line = format!("plimsoll: filter_name: unknown filter {name:?}");
@@ -47,11 +63,17 @@ extern "C" fn envoy_dynamic_module_on_http_filter_config_destroy(_config: *const
 
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_new(
-    _config: *const c_void,
+    config: *const c_void,
     _filter: FilterPtr,
 ) -> *mut c_void {
     guarded("on_http_filter_new", std::ptr::null_mut(), || {
-        Box::into_raw(Box::<FirstReport>::default()).cast()
+        // SAFETY: `config` is an element of the static list.
+        let filter = unsafe { *config.cast::<Filter>() };
+        let state = match filter {
+            Filter::Orca => State::Orca(Attempt::start(|| Process::global().now())),
+            Filter::Override => State::Override,
+        };
+        Box::into_raw(Box::new(state)).cast()
     })
 }
 
@@ -59,8 +81,32 @@ extern "C" fn envoy_dynamic_module_on_http_filter_new(
 extern "C" fn envoy_dynamic_module_on_http_filter_destroy(state: *mut c_void) {
     guarded("on_http_filter_destroy", (), || {
         // SAFETY: `state` is from `on_http_filter_new`, and Envoy does not use it any more.
-        drop(unsafe { Box::from_raw(state.cast::<FirstReport>()) });
+        let state = unsafe { Box::from_raw(state.cast::<State>()) };
+        if let State::Orca(attempt) = *state {
+            attempt.finish();
+        }
     });
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
+    filter: FilterPtr,
+    state: *mut c_void,
+    _end_of_stream: bool,
+) -> u32 {
+    guarded("on_http_filter_request_headers", CONTINUE, || {
+        // SAFETY: `state` is from `on_http_filter_new`; hooks of one stream run one at a time.
+        let state = unsafe { &*state.cast::<State>() };
+        if matches!(state, State::Override) {
+            // SAFETY: `filter` belongs to the running hook.
+            let stream = unsafe { Stream::new(filter) };
+            let overrides = Process::global().overrides();
+            if let Some(host) = overrides.choose(|| stream.cluster_name()) {
+                stream.override_host(&host.to_string());
+            }
+        }
+        CONTINUE
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -70,9 +116,15 @@ extern "C" fn envoy_dynamic_module_on_http_filter_response_headers(
     _end_of_stream: bool,
 ) -> u32 {
     guarded("on_http_filter_response_headers", CONTINUE, || {
-        // SAFETY: `filter` belongs to the running hook.
-        let stream = unsafe { Stream::new(filter) };
-        observe(&stream, &stream.headers(), state);
+        // SAFETY: `state` is from `on_http_filter_new`; hooks of one stream run one at a time.
+        if let State::Orca(attempt) = unsafe { &mut *state.cast::<State>() } {
+            // SAFETY: `filter` belongs to the running hook.
+            let stream = unsafe { Stream::new(filter) };
+            let process = Process::global();
+            let address = || stream.upstream_address();
+            let now = || process.now();
+            attempt.response_started(process.orca(), address, &stream.headers(), now);
+        }
         CONTINUE
     })
 }
@@ -83,20 +135,17 @@ extern "C" fn envoy_dynamic_module_on_http_filter_response_trailers(
     state: *mut c_void,
 ) -> u32 {
     guarded("on_http_filter_response_trailers", CONTINUE, || {
-        // SAFETY: `filter` belongs to the running hook.
-        let stream = unsafe { Stream::new(filter) };
-        observe(&stream, &stream.trailers(), state);
+        // SAFETY: `state` is from `on_http_filter_new`; hooks of one stream run one at a time.
+        if let State::Orca(attempt) = unsafe { &mut *state.cast::<State>() } {
+            // SAFETY: `filter` belongs to the running hook.
+            let stream = unsafe { Stream::new(filter) };
+            let process = Process::global();
+            let address = || stream.upstream_address();
+            let now = || process.now();
+            attempt.find_report(process.orca(), address, &stream.trailers(), now);
+        }
         CONTINUE
     })
-}
-
-fn observe(stream: &Stream<'_>, headers: &impl Headers, state: *mut c_void) {
-    // SAFETY: `state` is from `on_http_filter_new`; hooks of one stream run one at a time.
-    let first = unsafe { &mut *state.cast::<FirstReport>() };
-    let process = Process::global();
-    let address = || stream.upstream_address();
-    let orca = process.orca();
-    orca.observe(address, headers, first, || process.now());
 }
 
 macro_rules! ignored {
@@ -110,7 +159,6 @@ macro_rules! ignored {
 
 // Events without work. Arguments after the first two are left in their registers.
 ignored! {
-    envoy_dynamic_module_on_http_filter_request_headers -> u32 = CONTINUE,
     envoy_dynamic_module_on_http_filter_request_body -> u32 = CONTINUE,
     envoy_dynamic_module_on_http_filter_request_trailers -> u32 = CONTINUE,
     envoy_dynamic_module_on_http_filter_response_body -> u32 = CONTINUE,

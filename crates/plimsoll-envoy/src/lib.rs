@@ -10,7 +10,8 @@
 //!   `filter_hooks`, only these modules have unsafe code.
 //! * [`host_sets`] converts Envoy's host sets to an assignment of the engine.
 //! * [`orca`] applies load reports, which an HTTP filter of this library (`filter_hooks`) reads
-//!   from responses.
+//!   from responses; [`attempt`] is the state of one attempt in it. [`override_host`] asks for
+//!   hosts that a policy may not return, [`oob`] runs streams of out-of-band reports.
 //! * [`config`] reads the configuration, with the converters of files and of xDS.
 //! * [`management`] receives measured demand from `plimsoll control`.
 //! * [`metrics`] writes counters to Envoy, [`explain`] serves explanations on loopback.
@@ -21,6 +22,7 @@
 
 #[cfg(not(test))]
 mod abi;
+pub mod attempt;
 pub mod cluster;
 pub mod config;
 #[cfg(not(test))]
@@ -38,7 +40,9 @@ pub mod load_balancer;
 pub mod log;
 pub mod management;
 pub mod metrics;
+pub mod oob;
 pub mod orca;
+pub mod override_host;
 pub mod process;
 pub mod tls;
 #[cfg(test)]

@@ -9,11 +9,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 
 use plimsoll_core::host::Host;
+use plimsoll_core::model::cluster::ClusterConfig;
 use plimsoll_core::model::endpoint_policy::EndpointPolicy;
+use plimsoll_core::model::zone_aware::{LocalityBasis, ZoneAware};
 use plimsoll_core::picker::{PickArgs, Picker};
 use plimsoll_core::units::FieldError;
 use plimsoll_xds::yaml::ConfigError;
 
+use crate::attempt;
 use crate::cluster::Cluster;
 use crate::config::ModuleConfig;
 use crate::host_sets::{HostSets, assignment};
@@ -63,8 +66,13 @@ impl PolicyConfig {
         }
         let text = std::str::from_utf8(text)
             .map_err(|error| ConfigError::new("lb_policy_config", error.to_string()))?;
+        let config = ModuleConfig::parse(text)?;
+        if !validate_only {
+            // Clusters of the control plane may be created before this one.
+            Process::global().identity(config.identity.as_ref());
+        }
         Ok(Self {
-            config: ModuleConfig::parse(text)?,
+            config,
             main_thread: thread::current().id(),
             validate_only,
             panics,
@@ -84,25 +92,35 @@ impl PolicyConfig {
         if let Some(cluster) = &*created {
             return Ok(Arc::clone(cluster));
         }
+        let identity = process.identity(self.config.identity.as_ref());
         let cluster = Arc::new(Cluster::new(
             self.config.cluster(name)?,
-            self.config.locality.clone(),
-            self.config.local_cluster_name.clone(),
+            identity.locality.clone(),
+            identity.local_cluster_name.clone(),
             process.now(),
         ));
         process.add(&cluster);
         if !self.validate_only {
             process.start_timers();
+            process.start_oob(&cluster);
             if let Some(address) = self.config.admin_address {
                 process.start_explaining(address);
             }
-            if let Some(server) = &self.config.management_server {
+            if let Some(server) = &identity.management_server {
                 process.connect(&cluster, server);
             }
         }
         *created = Some(Arc::clone(&cluster));
         Ok(cluster)
     }
+}
+
+/// Whether a policy needs requests in flight or their latency, which only filters see.
+fn counts_requests(config: &ClusterConfig) -> bool {
+    let basis = config.zone_aware().map(ZoneAware::locality_basis);
+    let hashing = config.endpoint_policy().consistent_hashing();
+    basis == Some(LocalityBasis::ObservedLoad)
+        || hashing.is_some_and(|hashing| hashing.hash_balance_factor().is_some())
 }
 
 #[cfg(feature = "faults")]
@@ -128,6 +146,8 @@ pub struct LoadBalancer {
     panics: bool,
     uses_hash: bool,
     uses_active_requests: bool,
+    /// The engine counts requests, which the upstream filter ends.
+    counts_requests: bool,
     metrics: Option<Arc<PickMetrics>>,
     written: Written,
 }
@@ -147,6 +167,7 @@ impl LoadBalancer {
             panics: config.panics,
             uses_hash: policy.is_hash(),
             uses_active_requests: matches!(policy, EndpointPolicy::LeastRequest(_)),
+            counts_requests: counts_requests(cluster.config()),
             metrics: config.metrics.clone(),
             written: Written::default(),
             cluster,
@@ -179,6 +200,7 @@ impl LoadBalancer {
             self.table.rebuild(hosts);
         }
         self.write_metrics();
+        attempt::set_picked(None);
         self.pick(hosts, request).or_else(|| self.table.any())
     }
 
@@ -188,9 +210,9 @@ impl LoadBalancer {
         if self.written.is_due(tick)
             && let Some(metrics) = &self.metrics
         {
-            let stats = self.picker.stats();
-            self.written
-                .write(metrics, stats, self.cluster.name(), tick);
+            let (stats, gauges) = (self.picker.stats(), self.cluster.gauges());
+            let name = self.cluster.name();
+            self.written.write(metrics, stats, &gauges, name, tick);
         }
     }
 
@@ -218,6 +240,9 @@ impl LoadBalancer {
             match table.get(host.address()) {
                 Some(slot) => {
                     if reselections == 0 || !request.rejects(slot.priority, slot.index) {
+                        if self.counts_requests {
+                            attempt::set_picked(Some(Arc::clone(host)));
+                        }
                         return Some(slot);
                     }
                     reselections -= 1;

@@ -16,11 +16,13 @@ use plimsoll_core::time::Instant;
 use plimsoll_xds::clock::Clock;
 
 use crate::cluster::Cluster;
+use crate::config::Identity;
 use crate::explain;
 use crate::log::{self, Level};
 use crate::management::{ManagementServer, Stream};
 use crate::metrics::Tick;
 use crate::orca::{OrcaHosts, uses_reports};
+use crate::override_host::Overrides;
 
 /// How often workers may write their metrics.
 const TICK: Duration = Duration::from_secs(1);
@@ -32,6 +34,7 @@ pub struct Process {
     state: Mutex<State>,
     changed: Condvar,
     orca: OrcaHosts,
+    overrides: Overrides,
     tick: Tick,
 }
 
@@ -42,6 +45,8 @@ struct State {
     /// Measured demand by cluster, and when it was observed, for clusters that are added later.
     traffic: HashMap<Arc<str>, (FractionMap, Instant)>,
     streams: Vec<(ManagementServer, Weak<Stream>)>,
+    /// Identity of this Envoy, from the newest configuration that names its control plane.
+    identity: Identity,
     /// Addresses of servers for explanations.
     explaining: HashSet<SocketAddr>,
     has_timer_thread: bool,
@@ -56,6 +61,7 @@ impl Default for Process {
             state: Mutex::default(),
             changed: Condvar::new(),
             orca: OrcaHosts::default(),
+            overrides: Overrides::default(),
             tick: Tick::default(),
         }
     }
@@ -71,6 +77,21 @@ impl Process {
     /// Returns the current time.
     pub fn now(&self) -> Instant {
         self.clock.now()
+    }
+
+    /// Returns what is the same for all clusters of this Envoy: as `written`, or that of the newest
+    /// configuration that names a control plane, which clusters of that control plane leave out.
+    pub fn identity(&self, written: Option<&Identity>) -> Identity {
+        let mut state = self.lock();
+        match written {
+            None => state.identity.clone(),
+            Some(written) => {
+                if written.management_server.is_some() {
+                    state.identity = written.clone();
+                }
+                written.clone()
+            }
+        }
     }
 
     /// Adds a cluster; it gets the hosts of its local cluster now, if they are known, and whenever
@@ -93,8 +114,9 @@ impl Process {
     }
 
     /// Applies the hosts of a cluster, and those of a local cluster to the clusters that name it.
-    pub fn handle_hosts(&self, cluster: &Cluster, hosts: ClusterLoadAssignment) {
+    pub fn handle_hosts(&self, cluster: &Arc<Cluster>, hosts: ClusterLoadAssignment) {
         let now = self.now();
+        self.overrides.handle_hosts(cluster, &hosts);
         if cluster.is_local_cluster() {
             let mut state = self.lock();
             let name = Arc::clone(cluster.name());
@@ -157,10 +179,27 @@ impl Process {
         }
     }
 
+    /// Starts streams of out-of-band load reports, if the policy of the cluster uses them.
+    pub fn start_oob(&self, cluster: &Cluster) {
+        if let Err(error) = cluster.start_oob(self.clock) {
+            let line = format!("plimsoll: no out-of-band load reports: {error}");
+            log::write(Level::Error, &line);
+        }
+    }
+
     /// Returns the number of the last tick, for metrics.
     #[inline]
     pub fn tick(&self) -> u64 {
         self.tick.now()
+    }
+
+    /// Computes gauges, and lets workers write their metrics.
+    pub fn advance_tick(&self) {
+        let next = self.tick.now() + 1;
+        for cluster in self.clusters() {
+            cluster.update_gauges(next, self.now());
+        }
+        self.tick.advance();
     }
 
     /// Serves explanations at an address, until the process exits; idempotent.
@@ -175,6 +214,11 @@ impl Process {
     /// Returns the hosts that load reports are applied to.
     pub fn orca(&self) -> &OrcaHosts {
         &self.orca
+    }
+
+    /// Returns the hosts that requests shall be sent to although they are not healthy.
+    pub fn overrides(&self) -> &Overrides {
+        &self.overrides
     }
 
     /// Runs the timers that are due; returns when the next one is.
@@ -220,7 +264,7 @@ impl Process {
             let seen = self.lock().changes;
             let next = self.handle_timeout(self.now());
             if self.now() >= next_tick {
-                self.tick.advance();
+                self.advance_tick();
                 next_tick = self.now().saturating_add(TICK);
             }
             let due = next.map_or(next_tick, |due| due.min(next_tick));

@@ -109,27 +109,4 @@ impl Connector for TlsConnector {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_server_is_always_verified() {
-        let error = TlsConnector::try_new(UpstreamTls::default()).unwrap_err();
-        assert!(error.to_string().contains("trusted_ca"), "{error}");
-    }
-
-    #[test]
-    fn errors_name_the_file() {
-        let tls = UpstreamTls {
-            ca: TrustedCa::Pem(DataSource::Filename("no-such-file.pem".to_owned())),
-            ..UpstreamTls::default()
-        };
-        let error = TlsConnector::try_new(tls).unwrap().config().unwrap_err();
-        assert!(error.to_string().contains("no-such-file.pem"), "{error}");
-        let inline = UpstreamTls {
-            ca: TrustedCa::Pem(DataSource::Inline("no certificate".into())),
-            ..UpstreamTls::default()
-        };
-        assert!(TlsConnector::try_new(inline).unwrap().config().is_ok());
-    }
-}
+mod tests;

@@ -1,8 +1,11 @@
 //! Runs the recorded cases of zone-aware routing through the conversion of host sets: hosts as
-//! Envoy shows them in, the routing state of the engine out.
+//! Envoy shows them in, the routing state of the engine out. Those of `load_aware_locality` are run
+//! in the module of that name.
 //!
 //! Cases whose numbers no host set can have (sizes of flat lists, fractions without a message) are
 //! left to `plimsoll-conformance`.
+
+mod load_aware_locality;
 
 use plimsoll_core::locality_picking::demand::FractionMap;
 use plimsoll_core::locality_picking::zone_aware::{Reason, ZoneState};
@@ -21,8 +24,8 @@ const NOW: Instant = Instant::from_secs(1);
 /// Cases that must have run, so that a change of their format does not skip them all.
 const LEAST: usize = 35;
 
-fn cases() -> Vec<Value> {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../vectors/zone_aware.json");
+fn cases(suite: &str) -> Vec<Value> {
+    let file = format!("{}/../../vectors/{suite}.json", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(file).unwrap();
     let mut document: Value = serde_json::from_str(&text).unwrap();
     match document["cases"].take() {
@@ -178,7 +181,7 @@ fn run(inputs: &Value) -> Option<Cluster> {
 #[test]
 fn zone_aware_cases_hold_for_hosts_of_envoy() {
     let mut ran = 0;
-    for case in cases() {
+    for case in cases("zone_aware") {
         let kind = case["kind"].as_str().unwrap();
         if !["state", "pick"].contains(&kind) {
             continue;

@@ -13,6 +13,7 @@ use rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;
 
 use crate::config::{ClientCertDetails, ForwardClientCert};
+use crate::headers;
 use crate::request_policy;
 
 const XFCC: HeaderName = HeaderName::from_static("x-forwarded-client-cert");
@@ -33,7 +34,9 @@ pub(crate) fn apply(
                 headers.insert(XFCC, joined);
             }
         }
-        (ForwardClientCert::Sanitize, _) | (_, None) => drop(headers.remove(XFCC)),
+        (ForwardClientCert::Sanitize, _) | (_, None) => {
+            headers::remove_all(headers, |name| *name == XFCC);
+        }
     }
 }
 

@@ -22,7 +22,7 @@ enum Step {
 
 /// A header to add or replace.
 #[derive(Clone, Debug)]
-pub struct HeaderRule {
+pub(crate) struct HeaderRule {
     name: HeaderName,
     value: Value,
     action: AppendAction,

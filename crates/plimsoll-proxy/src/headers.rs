@@ -6,8 +6,10 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use bytes::{BufMut as _, BytesMut};
-use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TE, TRANSFER_ENCODING, UPGRADE};
+use bytes::Bytes;
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, EXPECT, Entry, HOST, TE, TRANSFER_ENCODING, UPGRADE,
+};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::config::HttpOptions;
@@ -20,19 +22,27 @@ pub(crate) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-i
 const X_ENVOY_EXTERNAL_ADDRESS: HeaderName = HeaderName::from_static("x-envoy-external-address");
 const X_ENVOY_UPSTREAM_SERVICE_TIME: HeaderName =
     HeaderName::from_static("x-envoy-upstream-service-time");
-const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
 
 /// Removes hop-by-hop headers, including the ones that `connection` names.
 pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
-    if headers.contains_key(CONNECTION) {
-        remove_named_by_connection(headers);
+    remove_all(headers, |name| {
+        matches!(
+            name.as_str(),
+            "connection" | "keep-alive" | "proxy-connection" | "transfer-encoding" | "upgrade"
+        )
+    });
+}
+
+/// Removes the headers with such names. Few messages have any: comparing the names that are there
+/// costs less than to look up each name that may be there.
+pub(crate) fn remove_all(headers: &mut HeaderMap, is_removed: impl Fn(&HeaderName) -> bool) {
+    while let Some(name) = headers.keys().find(|name| is_removed(name)).cloned() {
+        if name == CONNECTION {
+            remove_named_by_connection(headers);
+        }
+        headers.remove(name);
     }
-    headers.remove(&KEEP_ALIVE);
-    headers.remove(&PROXY_CONNECTION);
-    headers.remove(TRANSFER_ENCODING);
-    headers.remove(UPGRADE);
 }
 
 /// Leaves a message one length: `transfer-encoding` overrides `content-length`, and a repeated
@@ -86,11 +96,9 @@ pub(crate) fn has_known_coding(headers: &HeaderMap) -> bool {
 pub(crate) fn remove_request_hop_by_hop(headers: &mut HeaderMap) {
     let trailers = wants_trailers(headers);
     remove_hop_by_hop(headers);
-    headers.remove(EXPECT);
+    remove_all(headers, |name| *name == EXPECT || *name == TE);
     if trailers {
         headers.insert(TE, TRAILERS);
-    } else {
-        headers.remove(TE);
     }
 }
 
@@ -104,14 +112,21 @@ fn wants_trailers(headers: &HeaderMap) -> bool {
 fn remove_named_by_connection(headers: &mut HeaderMap) {
     let values = headers.get_all(CONNECTION).iter();
     let tokens = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    // Most messages have one of these, which name no other header.
+    let options: [&[u8]; 3] = [b"keep-alive", b"close", b"upgrade"];
     let names: Vec<HeaderName> = tokens
-        .filter_map(|token| HeaderName::from_bytes(token.trim_ascii()).ok())
+        .map(<[u8]>::trim_ascii)
+        .filter(|token| {
+            !options
+                .iter()
+                .any(|option| token.eq_ignore_ascii_case(option))
+        })
+        .filter_map(|token| HeaderName::from_bytes(token).ok())
         .filter(|name| *name != HOST && *name != X_FORWARDED_FOR && *name != TE)
         .collect();
     for name in names {
         headers.remove(name);
     }
-    headers.remove(CONNECTION);
 }
 
 /// Returns the requested protocol if both `upgrade` and `connection: upgrade` are present.
@@ -192,11 +207,11 @@ pub(crate) fn add_forwarded(
             headers.insert(X_FORWARDED_FOR, list);
         }
     }
-    if options.use_remote_address || !headers.contains_key(&X_FORWARDED_PROTO) {
-        headers.insert(
-            X_FORWARDED_PROTO,
-            HeaderValue::from_static(downstream.scheme),
-        );
+    let scheme = HeaderValue::from_static(downstream.scheme);
+    if options.use_remote_address {
+        headers.insert(X_FORWARDED_PROTO, scheme);
+    } else {
+        headers.entry(X_FORWARDED_PROTO).or_insert(scheme);
     }
 }
 
@@ -225,29 +240,28 @@ pub(crate) fn add_request_id(
         return;
     }
     let kept = !options.use_remote_address || options.preserve_external_request_id;
-    if kept && headers.contains_key(&X_REQUEST_ID) {
-        return;
-    }
-    if let Ok(id) = HeaderValue::from_maybe_shared(uuid(draw(), draw())) {
-        headers.insert(X_REQUEST_ID, id);
+    let id = || HeaderValue::from_maybe_shared(uuid(draw(), draw()));
+    match headers.entry(X_REQUEST_ID) {
+        Entry::Occupied(_) if kept => {}
+        Entry::Occupied(mut entry) => drop(id().map(|id| entry.insert(id))),
+        Entry::Vacant(entry) => drop(id().map(|id| entry.insert(id))),
     }
 }
 
 /// Formats a random UUID (RFC 9562, version 4).
-fn uuid(high: u64, low: u64) -> bytes::Bytes {
+fn uuid(high: u64, low: u64) -> Bytes {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     let high = high & !0xf000 | 0x4000;
     let low = low & !(0b11 << 62) | 0b10 << 62;
     let bits = (u128::from(high) << 64 | u128::from(low)).to_be_bytes();
-    let mut text = BytesMut::with_capacity(36);
+    let mut text = [b'-'; 36];
     for (index, byte) in bits.into_iter().enumerate() {
-        if matches!(index, 4 | 6 | 8 | 10) {
-            text.put_u8(b'-');
-        }
-        text.put_u8(HEX[usize::from(byte >> 4)]);
-        text.put_u8(HEX[usize::from(byte & 0xf)]);
+        let hyphens = [4, 6, 8, 10].iter().filter(|at| index >= **at).count();
+        let at = 2 * index + hyphens;
+        text[at] = HEX[usize::from(byte >> 4)];
+        text[at + 1] = HEX[usize::from(byte & 0xf)];
     }
-    text.freeze()
+    Bytes::copy_from_slice(&text)
 }
 
 #[cfg(test)]

@@ -29,8 +29,9 @@ mod forward;
 #[doc(hidden)]
 pub mod fuzzing;
 mod handover;
+pub mod hash_policy;
 mod head_scan;
-pub mod header_rules;
+mod header_rules;
 mod headers;
 mod initialization;
 mod inspect;
@@ -44,6 +45,7 @@ mod path;
 mod preface;
 pub mod rate_limit;
 mod request_policy;
+mod request_view;
 pub mod router;
 mod run;
 pub mod source;

@@ -402,3 +402,6 @@ impl ListenerManager {
 pub(crate) fn listener_error(listener: &ListenerConfig, error: ListenerError) -> RunError {
     RunError::Failed(format!("listener {:?}", listener.name), error.into())
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use plimsoll_serve::{ConfigFile, Files};
-use plimsoll_xds::yaml::{ConfigError, Document};
+use plimsoll_xds::yaml::{ConfigError, Document, expand_environment};
 use serde_json::Value;
 
 use crate::config::ProxyConfig;
@@ -51,6 +51,10 @@ pub fn load(path: &Path, overrides: &Overrides, files: &mut Files) -> Result<Loa
         },
         _ => files.read(path)?,
     };
+    file.text = match expand_environment(&file.text) {
+        Ok(text) => text.into_owned(),
+        Err(error) => return Err(file.error(error)),
+    };
     if let Some(text) = &overrides.config_yaml {
         let parse = |text: &str| Document::parse(text).map(|document| document.json());
         let mut merged = parse(&file.text).map_err(|error| file.error(error))?;
@@ -59,7 +63,8 @@ pub fn load(path: &Path, overrides: &Overrides, files: &mut Files) -> Result<Loa
             error,
         };
         if !path.as_os_str().is_empty() {
-            merge(&mut merged, parse(text).map_err(in_argument)?);
+            let argument = expand_environment(text).and_then(|text| parse(&text));
+            merge(&mut merged, argument.map_err(in_argument)?);
             // Positions in the merged text would mislead, so it has a single line.
             file.text = merged.to_string();
         }
@@ -142,6 +147,25 @@ mod tests {
         );
         let only = super::load(Path::new(""), &overrides, &mut Files::default()).unwrap();
         assert_eq!(only.config.clusters.len(), 1);
+    }
+
+    #[test]
+    fn variables_are_replaced_in_file_and_argument() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("proxy.yaml");
+        let text = "node: {id: '${CARGO_PKG_NAME}', cluster: edge}\nstatic_resources: {}\n";
+        std::fs::write(&path, text).unwrap();
+        let overrides = Overrides {
+            config_yaml: Some("{node: {cluster: '${NO_SUCH_VARIABLE:-merged}'}}".to_owned()),
+            ..Overrides::default()
+        };
+        let loaded = load(&path, &overrides, &mut Files::default()).unwrap();
+        let node = &loaded.config.node;
+        assert_eq!((&*node.id, &*node.cluster), ("plimsoll-proxy", "merged"));
+        std::fs::write(&path, text.replace("CARGO_PKG_NAME", "NO_SUCH_VARIABLE")).unwrap();
+        let error = load(&path, &Overrides::default(), &mut Files::default()).unwrap_err();
+        let expected = "node.id: the environment variable NO_SUCH_VARIABLE is not set (at 1:12)";
+        assert!(error.to_string().ends_with(expected), "{error}");
     }
 
     #[tokio::test(start_paused = true)]

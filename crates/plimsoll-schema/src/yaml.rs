@@ -15,6 +15,7 @@ mod runtime;
 #[cfg(feature = "schema")]
 mod schema;
 mod suggest;
+mod variables;
 
 pub use crate::file::StructYaml;
 pub(crate) use de::{STRUCT_KEY, STRUCT_VALUE};
@@ -24,6 +25,7 @@ pub use faults::{FaultFinder, Found, all_faults};
 pub use runtime::RuntimeYaml;
 pub use suggest::nearest;
 pub(crate) use suggest::unknown_field;
+pub use variables::expand;
 
 #[cfg(test)]
 mod scalar_tests;

@@ -7,6 +7,7 @@
 mod check;
 pub mod duration;
 mod events;
+mod faults;
 pub mod parts;
 mod position;
 mod share;
@@ -17,6 +18,7 @@ mod zones;
 use plimsoll_core::model::cluster::LocalitySampling;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::units::FieldError;
+use toml::de::DeTable;
 
 pub use duration::HumanDuration;
 pub use parts::ScenarioParts;
@@ -228,14 +230,10 @@ impl Scenario {
         if text.trim().is_empty() {
             return Err(FieldError::new("", "the file is empty").into());
         }
-        let document = toml::Deserializer::parse(text)
+        let table = DeTable::parse(text)
             .map_err(|error| ScenarioError::of_toml(String::new(), &error, text))?;
-        let parts: ScenarioParts = serde_path_to_error::deserialize(document).map_err(|error| {
-            let path = error.path().to_string();
-            let path = if path == "." { String::new() } else { path };
-            ScenarioError::of_toml(path, error.inner(), text)
-        })?;
-        Self::try_new(parts).map_err(|error| ScenarioError::of_field(error, text))
+        Self::try_new(faults::read(table, text)?)
+            .map_err(|error| ScenarioError::of_field(error, text))
     }
 
     /// Returns the title of the scenario.

@@ -79,6 +79,15 @@ impl Bootstrap {
         })
     }
 
+    /// Checks a document as [`Self::parse`] does, for tools that look for all faults of a file with
+    /// [`all_faults`](crate::yaml::all_faults).
+    pub fn check(document: &Document) -> Result<(), ConfigError> {
+        let json: BootstrapJson = document.read()?;
+        json.checked()
+            .map(drop)
+            .map_err(|error| document.locate(error))
+    }
+
     /// Returns the listener name for the target `xds:///target`.
     pub fn listener_name(&self, target: &str) -> String {
         let template = &self.client_default_listener_resource_name_template;

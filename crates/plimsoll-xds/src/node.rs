@@ -10,8 +10,9 @@ use crate::lrs::SUPPORTS_SEND_ALL_CLUSTERS;
 /// Entry of `node.client_features` that plimsoll data planes announce (decision 0028).
 pub const PLIMSOLL_FEATURE: &str = "plimsoll.lrs_reported_rate";
 
-/// Entry of `node.client_features` that the module inside an Envoy announces on its own load
-/// reporting stream, beside the streams of the Envoy itself.
+/// Entry of `node.client_features` that announces Plimsoll's module inside an Envoy. The Envoy's
+/// bootstrap has it, and so has the module on its own load reporting stream, there together with
+/// [`PLIMSOLL_FEATURE`].
 pub const ENVOY_MODULE_FEATURE: &str = "plimsoll.envoy_module";
 
 /// Features that servers act on.
@@ -41,7 +42,7 @@ impl NodeInfo {
             .any(|feature| feature == PLIMSOLL_FEATURE)
     }
 
-    /// Returns whether this is the module inside an Envoy, which has streams of its own.
+    /// Returns whether this is an Envoy with Plimsoll's module, or the module in it.
     pub fn is_envoy_module(&self) -> bool {
         self.client_features
             .iter()

@@ -24,8 +24,13 @@ use plimsoll_schema::pb::cluster::ClusterMessage;
 
 pub use plimsoll_schema::yaml::{
     ConfigError, Document, FaultFinder, Found, Location, RuntimeYaml, StructYaml, all_faults,
-    proto_json,
+    expand, proto_json,
 };
+
+/// Replaces `${NAME}` in the values of a text by variables of this process: see [`expand`].
+pub fn expand_environment(text: &str) -> Result<std::borrow::Cow<'_, str>, ConfigError> {
+    expand(text, &|name| std::env::var(name).ok())
+}
 
 /// Cluster in the shape of Envoy's `clusters` list.
 pub type ClusterYaml = FileMessage<ClusterMessage>;

@@ -15,7 +15,8 @@ use plimsoll_proxy::{Overrides, RunError};
 use plimsoll_serve::error_chain;
 use plimsoll_xds::bootstrap::Bootstrap;
 use plimsoll_xds::yaml::{
-    ConfigError, Document, Location, all_faults, read_cluster, read_complete_cluster,
+    ConfigError, Document, Location, all_faults, expand_environment, read_cluster,
+    read_complete_cluster,
 };
 use serde_json::Value;
 
@@ -111,11 +112,15 @@ impl Kind {
             }
             Self::Explain => Ok(read_all(text, Scenario::read)?.title().to_owned()),
             Self::Sim => {
-                let scenario = plimsoll_sim::Scenario::parse(text).map_err(sim_fault)?;
+                let scenario = plimsoll_sim::Scenario::parse(text).map_err(|_| {
+                    let faults = plimsoll_sim::Scenario::faults(text);
+                    faults.iter().map(sim_fault).collect::<Vec<_>>()
+                })?;
                 let policies = count(scenario.policies().len(), "policy", "policies");
                 Ok(format!("{}; {policies}", scenario.title()))
             }
             Self::Bootstrap => {
+                read_all(text, Bootstrap::check)?;
                 let bootstrap = Bootstrap::parse(text).map_err(|error| vec![error.into()])?;
                 let servers = bootstrap.xds_servers.iter();
                 let uris: Vec<&str> = servers.map(|server| server.server_uri.as_str()).collect();
@@ -144,13 +149,12 @@ fn read_all<T>(
     Err(faults.into_iter().map(FileError::from).collect())
 }
 
-fn sim_fault(error: plimsoll_sim::ScenarioError) -> Vec<FileError> {
-    let located = ConfigError::new(error.field.path(), error.field.reason());
-    let located = match error.position {
-        Some((line, column)) => located.at(Location { line, column }),
-        None => located,
-    };
-    vec![located.into()]
+fn sim_fault(error: &plimsoll_sim::ScenarioError) -> FileError {
+    let fault = ConfigError::new(error.field.path(), error.field.reason());
+    match error.position {
+        Some((line, column)) => fault.at(Location { line, column }).into(),
+        None => fault.into(),
+    }
 }
 
 /// Top-level keys that occur only in a control plane's file and the files it includes.
@@ -181,7 +185,8 @@ fn control(path: &Path) -> Verdict {
 
 fn proxy(path: &Path, text: &str) -> Verdict {
     let overrides = Overrides::default();
-    read_all(text, |document| {
+    let expanded = expand_environment(text).map_err(|error| vec![error.into()])?;
+    read_all(&expanded, |document| {
         ProxyConfig::read(document, &overrides.node)
     })?;
     let config = plimsoll_proxy::check(path, &overrides).map_err(|error| match error {
@@ -276,6 +281,31 @@ mod tests {
                  0 and 100 (at 4:53)",
             ]
         );
+    }
+
+    #[test]
+    fn all_faults_of_scenarios_and_bootstraps_are_named() {
+        let scenario = "durationn = 5\n[host]\nservers = 0\n[[zone]]\nname = 3\n";
+        let found = faults(Kind::Sim, scenario);
+        for start in ["durationn: ", "host.servers: ", "zone[0].name: "] {
+            let is_there = found.iter().any(|fault| fault.starts_with(start));
+            assert!(is_there, "{start} {found:#?}");
+        }
+        let bootstrap = "{\"xds_servers\": [\n{\"server_uri\": 5, \"channel_creds\": [{\"type\": \
+                         \"alts\"}]},\n{\"server_uri\": \"a:1\", \"channel_creds\": [{\"type\": \
+                         \"alts\"}]}],\n\"node\": {\"id\": [1]}}";
+        let found = faults(Kind::Bootstrap, bootstrap);
+        for (field, line) in [
+            ("xds_servers[0].server_uri", "(at 2:"),
+            ("xds_servers[1].channel_creds", "(at 3:"),
+            ("node.id", "(at 4:"),
+        ] {
+            let is_there = |fault: &&String| fault.starts_with(field) && fault.contains(line);
+            assert!(
+                found.iter().any(|fault| is_there(&fault)),
+                "{field} {found:#?}"
+            );
+        }
     }
 
     #[test]

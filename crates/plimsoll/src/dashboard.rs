@@ -21,6 +21,7 @@ use plimsoll_admin::state::{Cost, DashboardState, EventState, Notice, Severity};
 use plimsoll_admin::what_if::{ExplainQuestion, WhatIfAnswer, WhatIfQuestion};
 use plimsoll_control::delivery::NodeClass;
 use plimsoll_control::explain::{ExplainError, Question, Routing};
+use plimsoll_control::kubernetes::KubernetesState;
 use plimsoll_control::load_line::LoadLines;
 use plimsoll_control::relay::RelayStatus;
 use plimsoll_control::run::Context;
@@ -59,6 +60,7 @@ struct Observations {
     recent_events: Vec<RecentEvent>,
     reloads: ReloadCounts,
     relay: RelayStatus,
+    kubernetes: Option<KubernetesState>,
     /// Address of ADS and LRS if other machines can connect to it without TLS.
     insecure: Option<SocketAddr>,
     lines: LoadLines,
@@ -104,6 +106,7 @@ impl Source for ControlSource {
                 recent_events: handle.recent().all(),
                 reloads: self.context.reloads.counts(),
                 relay: handle.upstreams().status(),
+                kubernetes: handle.kubernetes(),
                 insecure: (self.context.listeners.insecure).then_some(self.context.bound.xds),
                 lines,
                 wall_clock: self.wall_clock,
@@ -203,6 +206,7 @@ fn document(
         cost: cost(&state.config().cost),
         clusters: clusters::clusters(state, observed.wall_clock, cache, &observed.lines, now),
         nodes: Some(nodes),
+        replicas: replicas::table(state, observed.wall_clock),
         events: events.collect(),
         actions: Vec::new(),
         one_proxy: false,
@@ -249,6 +253,10 @@ fn notices(
         let text = format!("relay: {connected} of {streams} streams are connected");
         add(Severity::Warning, text);
     }
+    if let Some(kubernetes) = &observed.kubernetes {
+        notices.extend(kubernetes_notices(kubernetes));
+    }
+    let mut add = |severity, text| notices.push(Notice { severity, text });
     let unreported = Unreported::new(state, &observed.subscriptions, now);
     if let Some((_, id, names)) = unreported.iter().next() {
         let count = counted(unreported.iter().len(), "node");
@@ -259,7 +267,7 @@ fn notices(
         );
         add(Severity::Warning, text);
     }
-    notices.extend(replicas::notices(state, now));
+    notices.extend(replicas::notices(state));
     notices.extend(suspicious_nodes(state, now));
     notices.extend(subsets_ignored(state));
     let mut add = |severity, text| notices.push(Notice { severity, text });
@@ -275,6 +283,39 @@ fn notices(
             clusters::MAX
         );
         add(Severity::Info, text);
+    }
+    notices
+}
+
+/// Returns what is wrong with the Kubernetes cluster whose services are used.
+fn kubernetes_notices(kubernetes: &KubernetesState) -> Vec<Notice> {
+    let mut notices = Vec::new();
+    let mut add = |severity, text| notices.push(Notice { severity, text });
+    match &kubernetes.failing {
+        Some((since, reason)) if kubernetes.is_synced => {
+            let seconds = since.as_secs();
+            let text = format!(
+                "the Kubernetes API server has not answered for {seconds} s: services and \
+                 endpoints stay as they were ({reason})"
+            );
+            add(Severity::Error, text);
+        }
+        Some((_, reason)) => {
+            let text = format!(
+                "services of Kubernetes have not been listed since the start, and proxies are \
+                 refused until they are ({reason})"
+            );
+            add(Severity::Error, text);
+        }
+        None => {}
+    }
+    if kubernetes.held > 0 {
+        let text = format!(
+            "the last list of Kubernetes lacks {} that were known: they stay for \
+             kubernetes.removal_delay",
+            counted(kubernetes.held, "object")
+        );
+        add(Severity::Error, text);
     }
     notices
 }

@@ -10,6 +10,8 @@ mod demo;
 mod fetch;
 mod log_lines;
 mod logging;
+mod memory;
+mod own_zone;
 mod proxy_dashboard;
 mod reference;
 mod render;

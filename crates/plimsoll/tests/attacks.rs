@@ -17,11 +17,13 @@ mod floods;
 mod support;
 #[path = "attacks/tls.rs"]
 mod tls;
+#[path = "attacks/writer.rs"]
+mod writer;
 
 use std::sync::Arc;
 
 use plimsoll_xds::driver::{DELTA_AGGREGATED_RESOURCES, STREAM_LOAD_STATS};
-use support::{Control, HonestFleet, Peer, field, node, number, text, zone};
+use support::{Control, HonestFleet, Peer, field, node, number, text, until, zone};
 
 /// Bytes of a message just below the limit of 4 MiB.
 const FULL: usize = (4 << 20) - (64 << 10);
@@ -178,22 +180,24 @@ async fn fleets_beyond_the_limit_are_refused_and_names_are_forgotten() {
     .await;
 }
 
+/// Encodes a load report about `orders` with an interval in seconds.
+fn load_report(id: &str, place: &str, requests: u64, seconds: u64) -> Vec<u8> {
+    let locality = field(1, &zone("zone-a"));
+    let entry = field(2, &[locality, number(8, requests)].concat());
+    let interval = field(4, &number(1, seconds));
+    let stats = [text(1, "orders"), entry, interval].concat();
+    [field(1, &node(id, "edge", place)), field(2, &stats)].concat()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_poisoned_report_does_not_move_demand() {
     survive(async |control| {
         // An hour's interval used to count for three, a zone that exists nowhere for all demand.
-        let report = |id: &str, place: &str, requests: u64, seconds: u64| {
-            let locality = field(1, &zone("zone-a"));
-            let entry = field(2, &[locality, number(8, requests)].concat());
-            let interval = field(4, &number(1, seconds));
-            let stats = [text(1, "orders"), entry, interval].concat();
-            [field(1, &node(id, "edge", place)), field(2, &stats)].concat()
-        };
         let mut peer = Peer::connect(control.xds).await;
         let mut streams = Vec::new();
         for message in [
-            report("evil-1", "zone-evil", 1_000_000, 1),
-            report("evil-2", "zone-c", u64::MAX, 3600),
+            load_report("evil-1", "zone-evil", 1_000_000, 1),
+            load_report("evil-2", "zone-c", u64::MAX, 3600),
         ] {
             let mut stream = peer.open(STREAM_LOAD_STATS).await;
             stream.send(&message).await;
@@ -209,7 +213,7 @@ async fn a_poisoned_report_does_not_move_demand() {
         // Plausible for one process, but a hundred thousand times what its peers have.
         let mut stream = peer.open(STREAM_LOAD_STATS).await;
         stream
-            .send(&report("evil-3", "zone-b", 3_600_000_000, 3600))
+            .send(&load_report("evil-3", "zone-b", 3_600_000_000, 3600))
             .await;
         stream.response().await;
         control.wait_for_metric("nodes_capped_total").await;
@@ -221,6 +225,56 @@ async fn a_poisoned_report_does_not_move_demand() {
         assert!(!zones.contains("zone-evil"), "{zones}");
         drop(stream);
         drop(streams);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_id_of_an_honest_proxy_cannot_be_used_from_another_address() {
+    survive(async |control| {
+        // Reports under the id of a proxy in zone-a used to move its demand to zone-c.
+        let mut peer = Peer::connect_from([127, 0, 0, 2], control.xds).await;
+        for index in 0..3 {
+            let mut stream = peer.open(STREAM_LOAD_STATS).await;
+            let report = load_report(&format!("zone-a-{index}"), "zone-c", 1, 1);
+            stream.send(&report).await;
+            let end = stream.end().await;
+            assert!(end.starts_with("6: node.id: "), "{end}");
+            assert!(!end.contains("127.0.0.1"), "{end}");
+        }
+        assert_eq!(control.metric("duplicate_nodes_total").await, 3.0);
+        control
+            .wait_for_log("used from 127.0.0.2 while connected from 127.0.0.1")
+            .await;
+        let fleets = control.fleets().await;
+        assert_eq!(support::reporters(&fleets), 11, "{fleets}");
+        assert!((support::fraction(&fleets, "zone-a") - 6000).abs() <= 50);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn zeros_are_forgotten_although_the_stream_of_the_idle_node_stays_open() {
+    survive(async |control| {
+        let reporters = async || support::reporters(&control.fleets().await);
+        let mut peer = Peer::connect(control.xds).await;
+        let mut held = Vec::new();
+        for index in 0..20 {
+            let mut stream = peer.open(STREAM_LOAD_STATS).await;
+            let id = format!("idle-{index}");
+            stream.send(&load_report(&id, "zone-c", 0, 1)).await;
+            stream.response().await;
+            held.push(stream);
+        }
+        until("idle nodes count", async || reporters().await == 31).await;
+        // The process of the test believes zeros for 2 s.
+        until("idle nodes expire", async || reporters().await == 11).await;
+        for stream in &mut held {
+            assert_eq!(stream.response_if_any().await, None, "it is open");
+        }
+        // The stream is still good for a node that has something to say.
+        held[0].send(&load_report("idle-0", "zone-c", 0, 1)).await;
+        until("a report counts again", async || reporters().await == 12).await;
     })
     .await;
 }

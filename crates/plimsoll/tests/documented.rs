@@ -14,13 +14,10 @@ mod run;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::IpAddr;
 use std::path::Path;
-use std::process::Command;
 use std::sync::Mutex;
 
-use plimsoll_xds::yaml::Document;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use deployed::{deployed, files, manifests};
 use run::commands::{Documented, commands, documented};
@@ -95,11 +92,6 @@ fn all_commands() -> Vec<(String, Documented)> {
         all.map(|one| (path.clone(), one)).collect::<Vec<_>>()
     };
     documents().into_iter().flat_map(all).collect()
-}
-
-fn plimsoll(args: &[String]) -> std::process::Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
-    command.args(args).current_dir(ROOT).output().unwrap()
 }
 
 /// Returns the words that name a file of the repository.
@@ -378,140 +370,6 @@ fn the_grafana_dashboard_is_well_formed() {
         }
     }
     assert!(panels > 10, "only {panels} panels");
-}
-
-#[test]
-fn configurations_in_manifests_are_valid() {
-    let directory = tempfile::tempdir().unwrap();
-    let mounted = certificates(directory.path());
-    let mut checked = 0;
-    for (path, text) in files(&Path::new(ROOT).join("deploy/kubernetes")) {
-        for manifest in manifests(&text) {
-            assert!(
-                manifest["kind"].is_string(),
-                "{path}: a document without a kind"
-            );
-            let Some(data) = manifest["data"].as_object() else {
-                continue;
-            };
-            for (name, content) in data {
-                let file = directory.path().join(name);
-                let content = content.as_str().unwrap().replace("/certs/", &mounted);
-                fs::write(&file, content).unwrap();
-                let kind = name.strip_suffix(".yaml").unwrap().to_owned();
-                let file = file.display().to_string();
-                let output = plimsoll(&["check".to_owned(), "--kind".to_owned(), kind, file]);
-                let printed = String::from_utf8_lossy(&output.stdout);
-                assert!(output.status.success(), "{path}: {printed}");
-                checked += 1;
-            }
-        }
-    }
-    assert!(checked >= 2, "only {checked} configurations found");
-}
-
-/// Writes certificates like those of a mounted secret; returns the directory with a `/` at its end.
-fn certificates(directory: &Path) -> String {
-    let key = rcgen::KeyPair::generate().unwrap();
-    let params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
-    let certificate = params.self_signed(&key).unwrap().pem();
-    for (name, text) in [
-        ("tls.crt", &certificate),
-        ("ca.crt", &certificate),
-        ("tls.key", &key.serialize_pem()),
-    ] {
-        fs::write(directory.join(name), text).unwrap();
-    }
-    format!("{}/", directory.display())
-}
-
-/// Pod templates of all Deployments, with the file that has them.
-fn pods() -> Vec<(String, Value)> {
-    let mut found = Vec::new();
-    for (path, text) in files(&Path::new(ROOT).join("deploy/kubernetes")) {
-        let deployments = manifests(&text).into_iter();
-        for manifest in deployments.filter(|manifest| manifest["kind"] == "Deployment") {
-            found.push((path.clone(), manifest["spec"]["template"]["spec"].clone()));
-        }
-    }
-    assert!(found.len() >= 2, "only {} deployments found", found.len());
-    found
-}
-
-#[test]
-fn image_and_pods_run_as_a_numeric_user_that_is_not_root() {
-    let image = fs::read_to_string(Path::new(ROOT).join("deploy/docker/Dockerfile")).unwrap();
-    let mut user = image.lines().filter_map(|line| line.strip_prefix("USER "));
-    let user: Vec<Option<u32>> = user
-        .next_back()
-        .unwrap()
-        .split(':')
-        .map(|id| id.parse().ok())
-        .collect();
-    assert!(
-        user.len() == 2 && user.iter().all(|id| id.is_some_and(|id| id > 0)),
-        "USER of the image must be UID:GID, not root: {user:?}"
-    );
-    for (path, pod) in pods() {
-        let security = &pod["security_context"];
-        assert_eq!(security["run_as_non_root"], true, "{path}");
-        assert_eq!(
-            security["run_as_user"].as_u64(),
-            user[0].map(u64::from),
-            "{path}"
-        );
-    }
-}
-
-#[test]
-fn pages_that_change_state_are_on_loopback_in_manifests() {
-    let mut checked = 0;
-    for (path, text) in files(&Path::new(ROOT).join("deploy/kubernetes")) {
-        let configurations = manifests(&text);
-        let data = configurations
-            .iter()
-            .filter_map(|one| one["data"].as_object());
-        for content in data.flat_map(|data| data.values()) {
-            let file: Value = Document::parse(content.as_str().unwrap())
-                .and_then(|document| document.read())
-                .unwrap();
-            let address = match &file["admin"] {
-                Value::Null => continue,
-                Value::String(address) => address.rsplit_once(':').unwrap().0,
-                bootstrap => bootstrap["address"]["socket_address"]["address"]
-                    .as_str()
-                    .unwrap(),
-            };
-            let address: IpAddr = address.parse().unwrap();
-            assert!(address.is_loopback(), "{path}: admin on {address}");
-            checked += 1;
-        }
-    }
-    assert!(checked >= 1, "no admin address found");
-}
-
-#[test]
-fn proxies_in_manifests_have_the_names_of_their_pods() {
-    let mut proxies = 0;
-    for (path, pod) in pods() {
-        let lists = [&pod["init_containers"], &pod["containers"]];
-        let containers = lists.into_iter().filter_map(Value::as_array).flatten();
-        for container in containers.filter(|one| one["args"][0] == "proxy") {
-            proxies += 1;
-            let args = container["args"].as_array().unwrap();
-            assert!(
-                args.contains(&json!("--service-node=$(POD_NAME)")),
-                "{path}: replicas with one node id would overwrite the demand of each other"
-            );
-            let name = json!({
-                "name": "POD_NAME",
-                "value_from": {"field_ref": {"field_path": "metadata.name"}},
-            });
-            let variables = container["env"].as_array().unwrap();
-            assert!(variables.contains(&name), "{path}: {variables:?}");
-        }
-    }
-    assert!(proxies >= 1, "no proxy found");
 }
 
 #[test]

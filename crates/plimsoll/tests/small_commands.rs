@@ -285,6 +285,33 @@ fn the_configuration_in_the_help_of_the_proxy_is_valid() {
 }
 
 #[test]
+fn check_names_every_certificate_that_cannot_be_used() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = write_file(
+        directory.path(),
+        "control.yaml",
+        "services: []\n\
+         tls: {certificate: /nowhere/tls.crt, private_key: /nowhere/tls.key}\n\
+         relay: {address: 'a:1', tls: {ca: /nowhere/relay.crt}}\n\
+         otlp: {endpoint: 'https://collector:4317', tls: {ca: /nowhere/otlp.crt}}\n",
+    );
+    let output = plimsoll(&["check", &file]);
+    assert_eq!(output.status.code(), Some(1));
+    let page = text(&output.stdout);
+    for (position, field, certificate) in [
+        ("2:6", "tls", "/nowhere/tls.crt"),
+        ("3:30", "relay.tls", "/nowhere/relay.crt"),
+        ("4:49", "otlp.tls", "/nowhere/otlp.crt"),
+    ] {
+        let start = format!("{file}:{position}: {field}: cannot use a certificate: ");
+        let found = page.lines().find(|line| line.starts_with(&start));
+        let line = found.unwrap_or_else(|| panic!("{start:?} is missing:\n{page}"));
+        assert!(line.contains(certificate), "{line}");
+    }
+    assert_eq!(page.lines().count(), 3, "{page}");
+}
+
+#[test]
 fn completions_cover_every_shell_and_command() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let output = plimsoll(&["completions", shell]);

@@ -104,3 +104,6 @@ fn target_name(target: &str) -> Result<Arc<str>, Error> {
         name => Ok(name.into()),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -52,6 +52,13 @@ impl DnsResolvers {
     }
 }
 
+#[cfg(all(test, feature = "xds"))]
+impl DnsResolvers {
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+}
+
 impl Drop for DnsResolvers {
     fn drop(&mut self) {
         self.0.values().for_each(AbortHandle::abort);

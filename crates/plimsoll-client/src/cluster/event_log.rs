@@ -96,10 +96,6 @@ pub(crate) fn log_expired_reports(cluster: &str, settings: &LoadAwareLocality, l
 }
 
 #[cfg(test)]
-#[path = "../../tests/support/captured_logs.rs"]
-mod captured_logs;
-
-#[cfg(test)]
 mod tests {
     use std::time::Duration;
 
@@ -107,8 +103,8 @@ mod tests {
     use plimsoll_core::locality_picking::fractions::FractionOrigin;
     use tracing::Level;
 
-    use super::captured_logs::CapturedLogs;
     use super::*;
+    use crate::cluster::captured_logs::CapturedLogs;
 
     fn line_of(event: &Event) -> (Level, String) {
         only_line(|| log("orders", event))

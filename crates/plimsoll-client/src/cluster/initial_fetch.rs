@@ -4,7 +4,7 @@
 //! once it has passed, requests fail or use the fallback cluster at once until resources arrive.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -24,8 +24,8 @@ pub(crate) struct InitialFetch {
     /// How long requests wait; `None` is unlimited.
     pub(crate) timeout: Option<Duration>,
     fallback_name: Option<Arc<str>>,
-    /// The fallback cluster, while it exists.
-    fallback: ArcSwapOption<Cluster>,
+    /// The fallback cluster, while it exists. Clusters own this struct, not the reverse.
+    fallback: Mutex<Weak<Cluster>>,
     /// Name and state of the management server; unset without one.
     server: ArcSwapOption<String>,
     /// Notified when clusters, endpoints, routes or the state of the server change.
@@ -40,7 +40,7 @@ impl InitialFetch {
         Self {
             timeout: (!timeout.is_zero()).then_some(timeout),
             fallback_name,
-            fallback: ArcSwapOption::empty(),
+            fallback: Mutex::default(),
             server: ArcSwapOption::empty(),
             changed: Notify::new(),
             on_fallback: Mutex::default(),
@@ -55,20 +55,20 @@ impl InitialFetch {
     /// Stores the fallback cluster if it is the one with the configured name.
     pub(crate) fn handle_cluster(&self, cluster: &Arc<Cluster>) {
         if self.fallback_name.as_ref() == Some(&cluster.name) {
-            self.fallback.store(Some(Arc::clone(cluster)));
+            *lock(&self.fallback) = Arc::downgrade(cluster);
         }
     }
 
     pub(crate) fn handle_removed(&self, name: &str) {
         if self.fallback_name.as_deref() == Some(name) {
-            self.fallback.store(None);
+            *lock(&self.fallback) = Weak::new();
         }
     }
 
     /// Returns the cluster that serves requests of `waiting`, for which nothing arrived in time.
     pub(crate) fn fall_back(&self, waiting: &str) -> Option<Arc<Cluster>> {
-        let fallback = self.fallback.load_full()?;
-        let mut on_fallback = self.lock();
+        let fallback = lock(&self.fallback).upgrade()?;
+        let mut on_fallback = lock(&self.on_fallback);
         if !on_fallback.contains(waiting) {
             on_fallback.insert(waiting.to_owned());
             let cluster = &fallback.name;
@@ -80,7 +80,7 @@ impl InitialFetch {
 
     /// Ends the use of the fallback cluster, because what `waiting` needs has arrived.
     pub(crate) fn handle_arrival(&self, waiting: &str) {
-        if self.lock().remove(waiting) {
+        if lock(&self.on_fallback).remove(waiting) {
             log_line!(log_lines::FALLBACK_CLUSTER_LEFT, waiting);
         }
         self.changed.notify_waiters();
@@ -113,12 +113,10 @@ impl InitialFetch {
             None => format!("no {what} yet"),
         }
     }
+}
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
-        self.on_fallback
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Default for InitialFetch {
@@ -132,5 +130,88 @@ pub(crate) async fn until<F: Future>(deadline: Option<Instant>, future: F) -> Op
     match deadline {
         None => Some(future.await),
         Some(deadline) => tokio::time::timeout_at(deadline, future).await.ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::FutureExt as _;
+
+    use super::*;
+    use crate::cluster::captured_logs::CapturedLogs;
+
+    #[tokio::test(start_paused = true)]
+    async fn waits_end_with_their_timeout() {
+        let limited = InitialFetch::new(Duration::from_secs(3), None);
+        assert_eq!(limited.missing("routes"), "no routes within 3s");
+        let deadline = limited.deadline();
+        assert_eq!(deadline, Some(Instant::now() + Duration::from_secs(3)));
+        assert_eq!(until(deadline, std::future::ready(7)).await, Some(7));
+        let never = std::future::pending::<()>;
+        assert_eq!(until(deadline, never()).await, None);
+        assert_eq!(Some(Instant::now()), deadline);
+        let unlimited = InitialFetch::new(Duration::ZERO, None);
+        assert_eq!(unlimited.missing("routes"), "no routes yet");
+        assert_eq!(unlimited.deadline(), None);
+        assert_eq!(until(None, std::future::ready(7)).await, Some(7));
+        assert!(until(None, never()).now_or_never().is_none());
+        let default = InitialFetch::default();
+        assert_eq!(default.missing("endpoints"), "no endpoints within 15s");
+    }
+
+    #[cfg(feature = "xds")]
+    #[tokio::test]
+    async fn changes_of_the_server_wake_what_waits() {
+        let fetch = InitialFetch::default();
+        assert_eq!(fetch.server(), None);
+        let none = "no management server: see ClientBuilder::xds";
+        assert_eq!(fetch.server_state(), none);
+        let changed = fetch.changed.notified();
+        fetch.set_server_state("http://xds (connecting)".to_owned());
+        assert!(changed.now_or_never().is_some());
+        let state = "management server http://xds (connecting)";
+        assert_eq!(fetch.server_state(), state);
+        assert_eq!(fetch.server().as_deref(), Some(state));
+        let changed = fetch.changed.notified();
+        fetch.handle_arrival("cluster orders");
+        assert!(changed.now_or_never().is_some());
+    }
+
+    /// One line when the fallback cluster is first used for something, one when it no longer is.
+    #[tokio::test]
+    async fn the_use_of_the_fallback_cluster_is_logged_once() {
+        let spare = crate::Cluster::new("spare").endpoints(["127.0.0.1:1"]);
+        let client = crate::Client::builder().cluster(spare).try_build();
+        let spare = client.unwrap().find("spare").unwrap();
+        let fetch = InitialFetch::new(Duration::from_secs(1), Some("spare".into()));
+        assert!(fetch.fall_back("cluster orders").is_none());
+        let other = InitialFetch::new(Duration::from_secs(1), Some("other".into()));
+        other.handle_cluster(&spare);
+        assert!(other.fall_back("cluster orders").is_none());
+        fetch.handle_cluster(&spare);
+        fetch.handle_removed("other");
+        let lines = CapturedLogs::default();
+        tracing::subscriber::with_default(lines.clone(), || {
+            for _ in 0..2 {
+                let fallback = fetch.fall_back("cluster orders").unwrap();
+                assert!(Arc::ptr_eq(&fallback, &spare));
+            }
+            fetch.handle_arrival("cluster users");
+            fetch.handle_arrival("cluster orders");
+            fetch.handle_arrival("cluster orders");
+            assert!(fetch.fall_back("cluster orders").is_some());
+        });
+        let lines = lines.0.lock().unwrap();
+        let [used, left, again] = &lines[..] else {
+            panic!("{lines:?}");
+        };
+        let words = "waiting=\"cluster orders\" fallback=spare reason=";
+        assert!(used.1.contains(words), "{used:?}");
+        assert!(left.1.contains("waiting=\"cluster orders\""), "{left:?}");
+        assert_eq!(used, again);
+        fetch.handle_removed("spare");
+        assert!(fetch.fall_back("cluster orders").is_none());
     }
 }

@@ -121,14 +121,15 @@ impl ManagedCluster {
             return;
         }
         self.cluster.options.store(Arc::clone(&options));
-        if !same_connections(&old, &options) {
+        let same_connections = same_connections(&old, &options);
+        if !same_connections {
             self.endpoint_context.dialer = Arc::new(Dialer::new(&options));
             self.endpoint_context.options = Arc::clone(&options);
             self.endpoints_changed = true;
             self.oob = None;
-            self.checks = None;
         }
-        if old.health_checks != options.health_checks {
+        let same_checks = same_connections && old.health_checks == options.health_checks;
+        if !same_checks && !options.health_checks.is_empty() {
             self.checks = None;
         }
         self.configure_health(&options, now);

@@ -216,3 +216,84 @@ pub(crate) fn check_demand(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::captured_logs::CapturedLogs;
+    use crate::{Cluster, Policy};
+
+    fn upstream(cluster: Cluster) -> UpstreamCluster {
+        let policy = Policy::zone_aware().min_cluster_size(1);
+        cluster.policy(policy).try_build().unwrap()
+    }
+
+    /// Checks one zone-aware cluster, and returns the error and the number of log lines.
+    fn check(own: &Locality, cluster: Cluster, has_fleet: bool) -> (Option<String>, usize) {
+        let upstreams = [upstream(cluster)];
+        let zone_aware = BTreeSet::from(["orders".to_owned()]);
+        let startup = Startup {
+            own,
+            upstreams: &upstreams,
+            zone_aware: &zone_aware,
+            assigned: Vec::new(),
+            demand: None,
+            has_fleet,
+            has_server: false,
+        };
+        let lines = CapturedLogs::default();
+        let checked = tracing::subscriber::with_default(lines.clone(), || startup.check());
+        let count = lines.0.lock().unwrap().len();
+        (checked.err().map(|error| error.to_string()), count)
+    }
+
+    #[test]
+    fn an_own_zone_without_hosts_is_logged() {
+        let cluster = || Cluster::new("orders").zone("a", ["127.0.0.1:1"]);
+        assert_eq!(check(&Locality::zone_only("a"), cluster(), true), (None, 0));
+        assert_eq!(check(&Locality::zone_only("b"), cluster(), true), (None, 1));
+        let error = check(&Locality::zone_only("a"), cluster(), false)
+            .0
+            .unwrap();
+        assert!(error.contains("needs the demand of each zone"), "{error}");
+    }
+
+    #[test]
+    fn regions_are_set_on_both_sides_or_on_none() {
+        let own = Locality::new("r", "a", "");
+        let hosts = |locality: Locality| Cluster::new("orders").locality(locality, ["127.0.0.1:1"]);
+        let error = check(&own, hosts(Locality::zone_only("a")), true)
+            .0
+            .unwrap();
+        assert!(error.contains("zone \"a\" of region \"r\""), "{error}");
+        assert!(error.contains("zone \"a\" without a region"), "{error}");
+        let reverse = check(&Locality::zone_only("a"), hosts(own.clone()), true);
+        assert!(reverse.0.unwrap().contains("set both regions or none"));
+        // Different regions are no mistake.
+        let other = hosts(Locality::new("q", "a", ""));
+        assert_eq!(check(&own, other, true), (None, 1));
+        assert_eq!(check(&own, hosts(own.clone()), true), (None, 0));
+    }
+
+    #[test]
+    fn the_size_of_a_cluster_is_known_only_if_its_hosts_are_listed() {
+        let own = Locality::zone_only("a");
+        let checked = |host: &str, size: u64| {
+            let policy = Policy::zone_aware().min_cluster_size(size);
+            let cluster = Cluster::new("orders").zone("a", [host]).policy(policy);
+            check_size(&cluster.try_build().unwrap()).map_err(|error| error.to_string())
+        };
+        assert_eq!(checked("127.0.0.1:1", 1), Ok(()));
+        assert_eq!(
+            checked("orders.example:1", 2),
+            Ok(()),
+            "a name may have many"
+        );
+        let error = checked("127.0.0.1:1", 2).unwrap_err();
+        assert!(
+            error.contains("needs 2 hosts and the cluster lists 1"),
+            "{error}"
+        );
+        assert!(check(&own, Cluster::new("orders"), true).0.is_some());
+    }
+}

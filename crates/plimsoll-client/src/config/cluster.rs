@@ -401,3 +401,69 @@ const fn unlimited() -> CircuitBreakers {
         _non_exhaustive: (),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_of_a_file_keeps_its_settings_as_code() {
+        let code = Cluster::new("orders")
+            .zone("a", ["127.0.0.1:1"])
+            .policy(Policy::maglev())
+            .panic_threshold(7.0)
+            .max_requests(3);
+        let built = code.try_build().unwrap();
+        let again = Cluster::from(built.clone()).try_build().unwrap();
+        assert_eq!(again.config, built.config);
+        assert_eq!(again.options, built.options);
+        assert_eq!(again.load_assignment, built.load_assignment);
+        let limited = Cluster::from(built.clone()).max_requests(4);
+        let changed = limited.try_build().unwrap();
+        assert_eq!(changed.config, built.config);
+        assert_eq!(changed.options.circuit_breakers.max_requests, 4);
+    }
+
+    #[test]
+    fn the_first_mistake_is_reported() {
+        let code = Cluster::new("orders")
+            .endpoints(["no address"])
+            .eds_service_name("x");
+        let error = code.try_build().unwrap_err().to_string();
+        assert!(error.starts_with("clusters[orders].endpoints: "), "{error}");
+        let weighted = Cluster::new("orders")
+            .zone("a", ["127.0.0.1:1"])
+            .locality_weight("a", 3);
+        let listed = weighted.clone().try_build().unwrap().load_assignment;
+        let weight = listed.unwrap().endpoints[0].parts.load_balancing_weight;
+        assert_eq!(weight, Some(3));
+        let error = weighted.locality_weight("b", 1).try_build().unwrap_err();
+        let text = "clusters[orders].locality_weight[b]: the cluster has no hosts there";
+        assert_eq!(error.to_string(), text);
+    }
+
+    #[test]
+    fn names_are_resolved_unless_endpoints_come_from_elsewhere() {
+        let discovery = |cluster: Cluster| cluster.try_build().unwrap().options.discovery;
+        let rate = Duration::from_secs(7);
+        let named = || Cluster::new("orders").endpoints(["orders.example:1"]);
+        let mut dns = DnsOptions::default();
+        dns.refresh_rate = rate;
+        assert_eq!(
+            discovery(named()),
+            Discovery::StrictDns(DnsOptions::default())
+        );
+        assert_eq!(
+            discovery(named().dns_refresh_rate(rate)),
+            Discovery::StrictDns(dns)
+        );
+        let logical = named().logical_dns().dns_refresh_rate(rate);
+        assert_eq!(discovery(logical), Discovery::LogicalDns(dns));
+        let listed = Cluster::new("orders").endpoints(["127.0.0.1:1"]);
+        assert_eq!(discovery(listed), Discovery::Static);
+        let named = Cluster::eds("orders").eds_service_name("zones/orders");
+        let eds = named.try_build().unwrap();
+        assert_eq!(eds.eds_name(), Some("zones/orders"));
+        assert!(eds.load_assignment.is_none());
+    }
+}

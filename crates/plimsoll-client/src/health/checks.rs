@@ -269,4 +269,37 @@ mod tests {
             assert_eq!(worst(verdicts), expected, "{verdicts:?}");
         }
     }
+
+    #[test]
+    fn settings_of_an_endpoint_that_affect_its_checks() {
+        assert_eq!(check_settings(None), (None, "", false));
+        let extras = EndpointExtras {
+            health_check_port: Some(8081),
+            health_check_hostname: "checked.example".into(),
+            disable_active_health_check: true,
+            ..EndpointExtras::default()
+        };
+        let settings = check_settings(Some(&extras));
+        assert_eq!(settings, (Some(8081), "checked.example", true));
+    }
+
+    #[tokio::test]
+    async fn results_are_sent_until_the_manager_ends() {
+        let (updates, mut receiver) = mpsc::channel(1);
+        let sender = SignalSender {
+            updates: updates.downgrade(),
+            cluster: "orders".into(),
+            address: ([127, 0, 0, 1], 1).into(),
+            index: 2,
+        };
+        assert!(sender.send(HealthSignal::ActiveCheckPassed).await);
+        let Some(Update::Checked { cluster, check, .. }) = receiver.recv().await else {
+            panic!("a result");
+        };
+        assert_eq!((&*cluster, check), ("orders", 2));
+        drop(receiver);
+        assert!(!sender.send(HealthSignal::ActiveCheckPassed).await);
+        drop(updates);
+        assert!(!sender.send(HealthSignal::ActiveCheckPassed).await);
+    }
 }

@@ -268,6 +268,11 @@ fn has_blocks(read: &[u8], blocks: &[Bytes]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+    use std::time::Duration;
+
+    use tokio::net::TcpListener;
+
     use super::*;
 
     #[test]
@@ -282,5 +287,72 @@ mod tests {
         assert!(has_blocks(b"xx+PONGyyOK", &blocks(&["PONG", "OK"])));
         assert!(!has_blocks(b"OK PONG", &blocks(&["PONG", "OK"])));
         assert!(!has_blocks(b"PON", &blocks(&["PONG"])));
+    }
+
+    fn probe(address: SocketAddr, hostname: &str, kind: HealthCheckKind) -> Probe {
+        let checked = crate::Cluster::new("orders")
+            .endpoints(["127.0.0.1:1"])
+            .health_check(crate::ActiveHealthCheck::tcp().timeout(Duration::from_secs(5)));
+        let mut checks = checked.try_build().unwrap().options.health_checks;
+        let mut check = checks.remove(0);
+        check.kind = kind;
+        let options = UpstreamOptions::default();
+        let target = DialTarget {
+            addresses: [address].into(),
+            hostname: hostname.into(),
+            server_name: None,
+        };
+        let dialer = Arc::new(Dialer::new(&options));
+        Probe::new(target, dialer, Arc::new(check), "orders".into(), &options)
+    }
+
+    async fn tcp_result(answer: Vec<u8>) -> ProbeResult {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let kind = HealthCheckKind::Tcp {
+            send: Some(Bytes::from_static(b"PING")),
+            receive: vec![Bytes::from_static(b"PONG")],
+        };
+        let mut probe = probe(listener.local_addr().unwrap(), "", kind);
+        let served = tokio::spawn(async move {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let mut ping = [0; 4];
+            socket.read_exact(&mut ping).await.unwrap();
+            assert_eq!(&ping, b"PING");
+            // The check may end before it has read everything.
+            let _ = socket.write_all(&answer).await;
+        });
+        let result = probe.run().await;
+        served.await.unwrap();
+        result
+    }
+
+    #[tokio::test]
+    async fn a_tcp_check_reads_up_to_a_limit() {
+        let padded = |length: usize| [vec![b'x'; length], b"PONG".to_vec()].concat();
+        for (answer, expected) in [
+            (b"PONG".to_vec(), ProbeResult::Passed),
+            (padded(100), ProbeResult::Passed),
+            (b"NOPE".to_vec(), ProbeResult::Inconclusive),
+            (Vec::new(), ProbeResult::Inconclusive),
+            (padded(4 * MAX_RESPONSE_BYTES), ProbeResult::Inconclusive),
+        ] {
+            let length = answer.len();
+            assert_eq!(tcp_result(answer).await, expected, "{length} bytes");
+        }
+        assert_eq!(MAX_RESPONSE_BYTES, 64 * 1024);
+    }
+
+    #[test]
+    fn the_authority_of_a_check_is_configured_or_that_of_the_host() {
+        let address = ([127, 0, 0, 1], 1).into();
+        let tcp = || HealthCheckKind::Tcp {
+            send: None,
+            receive: Vec::new(),
+        };
+        let named = probe(address, "host.example", tcp());
+        assert_eq!(named.uri("own.example", "/a"), "http://own.example/a");
+        assert_eq!(named.uri("", "/a"), "http://host.example/a");
+        let unnamed = probe(address, "", tcp());
+        assert_eq!(unnamed.uri("", "/a"), "http://orders/a");
     }
 }

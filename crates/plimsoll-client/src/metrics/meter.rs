@@ -95,3 +95,39 @@ impl Collection {
         values.remove(name).unwrap_or_default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All instruments of one collection have values of the same moment.
+    #[tokio::test(start_paused = true)]
+    async fn values_are_read_once_for_all_instruments() {
+        let orders = crate::Cluster::new("orders").endpoints(["127.0.0.1:1"]);
+        let client = crate::Client::builder().cluster(orders).try_build();
+        let orders = client.unwrap().find("orders").unwrap();
+        let clusters = BTreeMap::from([(Arc::clone(&orders.name), orders)]);
+        let collection = Collection {
+            clusters: Arc::new(ArcSwap::from_pointee(clusters)),
+            latest: Mutex::new((Clock::system().now(), BTreeMap::new())),
+        };
+        let has = |name: &str| collection.latest.lock().unwrap().1.contains_key(name);
+        let [first, second] = ["upstream_rq_total", "upstream_cx_total"].map(|stat| {
+            let metric = metrics().find(|metric| metric.name == stat).unwrap();
+            metric_name(metric)
+        });
+        let series = collection.take(&first);
+        assert_eq!(series.len(), 1);
+        assert_eq!(series[0].labels, [("cluster", "orders".into())]);
+        assert!(!has(&first) && has(&second));
+        assert_eq!(collection.take(&second).len(), 1);
+        assert!(!has(&first), "the values are those of before");
+        // The same instrument again is the next collection, and so is any after a while.
+        assert_eq!(collection.take(&second).len(), 1);
+        assert!(has(&first) && !has(&second));
+        tokio::time::advance(MAX_AGE).await;
+        assert_eq!(collection.take(&first).len(), 1);
+        assert!(has(&second) && !has(&first), "all values are read again");
+        assert!(collection.take("other").is_empty());
+    }
+}

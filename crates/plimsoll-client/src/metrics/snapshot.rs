@@ -74,3 +74,33 @@ impl<'a> IntoIterator for &'a Stats {
         self.iter()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_found_by_cluster_and_name() {
+        let stat = |cluster: &str, name: &str, value| Stat {
+            cluster: cluster.into(),
+            name: name.to_owned(),
+            kind: MetricKind::Counter,
+            value,
+        };
+        let all = [
+            stat("orders", "upstream_rq_total", 3),
+            stat("orders", "upstream_rq_retry", 5),
+            stat("users", "upstream_rq_total", 7),
+            // The same name twice, such as a counter per zone, is summed.
+            stat("orders", "upstream_rq_total", 10),
+        ];
+        let stats: Stats = all.iter().cloned().collect();
+        assert_eq!(stats.get("orders", "upstream_rq_total"), Some(13));
+        assert_eq!(stats.get("orders", "upstream_rq_retry"), Some(5));
+        assert_eq!(stats.get("users", "upstream_rq_total"), Some(7));
+        assert_eq!(stats.get("users", "upstream_rq_retry"), None);
+        assert_eq!(stats.iter().count(), 4);
+        assert_eq!((&stats).into_iter().next(), Some(&all[0]));
+        assert_eq!(stats.into_iter().collect::<Vec<_>>(), all);
+    }
+}

@@ -398,6 +398,7 @@ async fn within<F: Future>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request::retry::RetryOn;
 
     #[tokio::test(start_paused = true)]
     async fn timeouts_begin_with_the_end_of_the_request() {
@@ -417,5 +418,117 @@ mod tests {
         let never = pin!(std::future::pending::<()>());
         assert!(within(limit, None, never).await.is_err());
         assert_eq!(started.elapsed().as_secs(), 70);
+    }
+
+    /// Two hosts of priority 0 and one of priority 1.
+    fn call(retry: RetryPolicy, upstream: UpstreamOptions) -> (crate::Client, Call) {
+        let spare = crate::Endpoint::from("127.0.0.1:3").priority(1);
+        let orders = crate::Cluster::new("orders")
+            .zone("a", ["127.0.0.1:1", "127.0.0.1:2"])
+            .zone("b", [spare]);
+        let builder = crate::Client::builder().cluster(orders).seed(1);
+        let client = builder.try_build().unwrap();
+        let cluster = client.find("orders").unwrap();
+        let options = RequestOptions {
+            retry,
+            ..RequestOptions::default()
+        };
+        let call = Call::new(cluster, Arc::new(upstream), options, 0);
+        (client, call)
+    }
+
+    fn policy(num_retries: u32) -> RetryPolicy {
+        RetryPolicy {
+            num_retries,
+            ..RetryPolicy::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn retries_of_sent_requests_are_limited_and_counted() {
+        for num_retries in [0, 1, 3] {
+            let (_client, mut call) = call(policy(num_retries), UpstreamOptions::default());
+            let allowed = (0..5).filter(|_| call.may_retry_sent()).count();
+            assert_eq!(allowed, num_retries as usize);
+            assert_eq!(call.retries, num_retries);
+            let stats = &call.cluster.limits.stats;
+            let exceeded = stats.upstream_rq_retry_limit_exceeded.get();
+            assert_eq!(exceeded, 5 - u64::from(num_retries));
+            assert_eq!(stats.upstream_rq_retry_overflow.get(), 0);
+            // One permit per request, however often it is retried.
+            let in_flight = call.cluster.retries.in_flight();
+            assert_eq!(in_flight, u64::from(num_retries > 0));
+        }
+        let mut none = UpstreamOptions::default();
+        none.circuit_breakers.max_retries = 0;
+        let (_client, mut call) = call(policy(3), none);
+        assert!(!call.may_retry_sent());
+        let stats = &call.cluster.limits.stats;
+        assert_eq!(stats.upstream_rq_retry_overflow.get(), 1);
+        assert_eq!(stats.upstream_rq_retry_limit_exceeded.get(), 0);
+    }
+
+    #[tokio::test]
+    async fn the_last_retry_of_an_unsent_request_is_in_another_priority() {
+        let (_client, mut call) = call(policy(1), UpstreamOptions::default());
+        let mut ports = Vec::new();
+        for (retries, failed_over) in [(1, false), (2, true)] {
+            let to = call.pick_again().unwrap().unwrap();
+            ports.push(to.host.address().port());
+            assert!(call.may_retry_unsent(&to.host));
+            assert_eq!((call.retries, call.failed_over), (retries, failed_over));
+        }
+        ports.sort_unstable();
+        assert_eq!(ports, [1, 2]);
+        let to = call.pick_again().unwrap().unwrap();
+        assert_eq!(to.host.address().port(), 3);
+        assert!(!call.may_retry_unsent(&to.host), "no attempt is left");
+        assert_eq!(call.cluster.retries.in_flight(), 0, "no budget is needed");
+    }
+
+    #[tokio::test]
+    async fn a_request_without_retries_stays_in_its_priority() {
+        let (_client, mut call) = call(policy(0), UpstreamOptions::default());
+        let to = call.pick_again().unwrap().unwrap();
+        assert!(!call.may_retry_unsent(&to.host));
+        assert!(!call.failed_over);
+    }
+
+    #[test]
+    fn only_requests_that_may_be_sent_again_are_buffered() {
+        let request = || {
+            let body = RequestBody::new(http_body_util::Empty::new());
+            Request::get("/").body(body).unwrap()
+        };
+        let source = |conditions: &str, num_retries| {
+            let policy = RetryPolicy {
+                retry_on: RetryOn::parse(conditions).unwrap(),
+                ..policy(num_retries)
+            };
+            RequestSource::new(request(), &policy)
+        };
+        for (conditions, num_retries, buffered) in [
+            ("5xx", 1, true),
+            ("5xx", 0, false),
+            ("connect-failure", 1, false),
+        ] {
+            let mut source = source(conditions, num_retries);
+            assert_eq!(
+                source.replay.is_some(),
+                buffered,
+                "{conditions} {num_retries}"
+            );
+            assert!(source.refill().take().is_some());
+            assert_eq!(source.has_request(), buffered, "{conditions} {num_retries}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_timeout_names_the_cluster_and_the_time() {
+        let (_client, call) = call(policy(0), UpstreamOptions::default());
+        let error = call.timed_out(Duration::from_millis(20));
+        assert!(error.is_timeout());
+        assert_eq!(error.cluster(), Some("orders"));
+        assert!(error.to_string().contains("20ms"), "{error}");
     }
 }

@@ -160,3 +160,109 @@ fn repick(
     }
     first
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Client, Endpoint as Listed};
+
+    /// Three hosts of zone a, one of zone b, and one of zone a with priority 1.
+    fn cluster() -> (Client, Arc<Cluster>) {
+        let spare = Listed::from("127.0.0.1:5").priority(1);
+        let orders = crate::Cluster::new("orders")
+            .zone("a", ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"])
+            .zone("b", ["127.0.0.1:4"])
+            .zone("a", [spare]);
+        let builder = Client::builder().cluster(orders).seed(1);
+        let client = builder.try_build().unwrap();
+        let cluster = client.find("orders").unwrap();
+        (client, cluster)
+    }
+
+    fn hosts(picker: &mut HostPicker) -> Vec<Arc<Host>> {
+        picker.snapshot().routing().hosts().cloned().collect()
+    }
+
+    fn ports(hosts: &[Arc<Host>]) -> Vec<u16> {
+        let mut ports: Vec<u16> = hosts.iter().map(|host| host.address().port()).collect();
+        ports.sort_unstable();
+        ports
+    }
+
+    #[tokio::test]
+    async fn two_unreachable_hosts_make_their_zone_unreachable() {
+        let (_client, cluster) = cluster();
+        let mut picker = cluster.checkout_picker();
+        let all = hosts(&mut picker);
+        let host = |port: u16| {
+            let mut found = all.iter().filter(|host| host.address().port() == port);
+            found.next().unwrap()
+        };
+        let mut avoid = Vec::new();
+        avoid_unreachable(&mut avoid, host(1), &mut picker);
+        assert_eq!(ports(&avoid), [1]);
+        avoid_unreachable(&mut avoid, host(4), &mut picker);
+        assert_eq!(ports(&avoid), [1, 4], "of different zones");
+        avoid_unreachable(&mut avoid, host(3), &mut picker);
+        assert_eq!(ports(&avoid), [1, 2, 3, 4, 5]);
+    }
+
+    #[tokio::test]
+    async fn priorities_are_avoided_once_a_host_of_them_was_tried() {
+        let (_client, cluster) = cluster();
+        let mut picker = cluster.checkout_picker();
+        let first = pick(
+            &cluster,
+            &mut picker,
+            &cluster.options.load(),
+            PickArgs::default(),
+        );
+        let mut avoid = vec![first.unwrap().unwrap().host];
+        assert!(avoid_priorities(&mut avoid, &mut picker));
+        let avoided: std::collections::BTreeSet<u16> = ports(&avoid).into_iter().collect();
+        assert_eq!(avoided, [1, 2, 3, 4].into());
+    }
+
+    #[tokio::test]
+    async fn requests_beyond_the_circuit_breaker_are_dropped_and_counted() {
+        let (_client, cluster) = cluster();
+        let mut picker = cluster.checkout_picker();
+        let mut options = UpstreamOptions::default();
+        options.circuit_breakers.max_requests = 2;
+        let args = PickArgs::default();
+        let mut active = Vec::new();
+        for _ in 0..2 {
+            let picked = pick(&cluster, &mut picker, &options, args).unwrap();
+            active.push(picked.unwrap().host.begin_request());
+        }
+        let error = pick(&cluster, &mut picker, &options, args).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Overflow);
+        assert_eq!(error.cluster(), Some("orders"));
+        assert_eq!(
+            error.to_string(),
+            "circuit breaker max_requests of cluster orders is open: 2 of 2; \
+             raise it with Cluster::max_requests"
+        );
+        let overflow = &cluster.limits.stats.upstream_rq_pending_overflow;
+        assert_eq!(overflow.get(), 1);
+        active.pop();
+        assert!(pick(&cluster, &mut picker, &options, args).is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_problem_of_the_cluster_explains_why_there_is_no_host() {
+        let (_client, cluster) = cluster();
+        let text = |error| no_host(&cluster, error).to_string();
+        let plain = format!("cluster orders: {}", PickError::NoHost);
+        assert_eq!(text(PickError::NoHost), plain);
+        cluster.set_problem(Some("DNS fails".to_owned()));
+        assert_eq!(text(PickError::NoHost), format!("{plain}; DNS fails"));
+        for other in [PickError::NoSubset, PickError::Panic] {
+            assert_eq!(text(other), format!("cluster orders: {other}"));
+        }
+        assert_eq!(
+            no_host(&cluster, PickError::NoHost).kind(),
+            ErrorKind::NoHost
+        );
+    }
+}

@@ -130,3 +130,85 @@ impl Default for RetryPolicy {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_core::model::metadata::Metadata;
+
+    use super::*;
+
+    fn criteria(key: &str, value: &str) -> MatchCriteria {
+        MatchCriteria::new([(key, value.into())].into_iter().collect::<Metadata>())
+    }
+
+    #[test]
+    fn the_shorter_timeout_applies() {
+        let second = Duration::from_secs(1);
+        for (own, deadline, expected) in [
+            (None, None, None),
+            (Some(second), None, Some(second)),
+            (None, Some(second), Some(second)),
+            (Some(second), Some(second * 2), Some(second)),
+            (Some(second * 2), Some(second), Some(second)),
+        ] {
+            let options = RequestOptions {
+                timeout: own,
+                hash: Some(7),
+                ..RequestOptions::default()
+            };
+            let capped = options.cap_timeout(deadline);
+            assert_eq!((capped.timeout, capped.hash), (expected, Some(7)));
+        }
+    }
+
+    #[test]
+    fn criteria_of_a_request_win_over_those_of_its_options() {
+        let (stable, canary) = (criteria("version", "stable"), criteria("version", "canary"));
+        let merged = |own: Option<&MatchCriteria>, over: Option<&MatchCriteria>| {
+            let options = RequestOptions {
+                metadata_match: own.cloned(),
+                ..RequestOptions::default()
+            };
+            options.merge_metadata_match(over.cloned()).metadata_match
+        };
+        assert_eq!(merged(None, None), None);
+        assert_eq!(merged(Some(&stable), None), Some(stable.clone()));
+        assert_eq!(merged(None, Some(&canary)), Some(canary.clone()));
+        assert_eq!(merged(Some(&stable), Some(&canary)), Some(canary.clone()));
+        let stage = criteria("stage", "prod");
+        let both = merged(Some(&stable), Some(&stage)).unwrap();
+        let keys: Vec<&str> = both.metadata().iter().map(|(key, _)| &**key).collect();
+        assert_eq!(keys, ["stage", "version"]);
+    }
+
+    #[test]
+    fn bodies_of_64_kib_are_replayed_by_default() {
+        let policy = RetryPolicy::default();
+        assert_eq!(policy.max_replay_bytes, 65_536);
+        assert_eq!(policy.num_retries, 2);
+        assert_eq!(policy.base_interval, Duration::from_millis(25));
+        assert_eq!(policy.max_interval, Duration::from_millis(250));
+    }
+
+    #[cfg(feature = "xds")]
+    #[test]
+    fn unknown_conditions_and_codes_of_a_route_are_left_out() {
+        let route = route::RetryPolicy {
+            retry_on: ["5xx", "of-the-future", "reset"].map(Into::into).to_vec(),
+            num_retries: 4,
+            retriable_status_codes: vec![409, 70_000],
+            base_interval: Duration::from_secs(1),
+            max_interval: Duration::from_secs(3),
+            per_try_timeout: None,
+            retry_host_predicate: Vec::new(),
+            host_selection_retry_max_attempts: 0,
+        };
+        let policy = RetryPolicy::from(&route);
+        assert_eq!(policy.num_retries, 4);
+        assert_eq!(policy.retry_on, RetryOn::parse("5xx,reset").unwrap());
+        assert_eq!(policy.retriable_status_codes, [409]);
+        assert_eq!(policy.base_interval, Duration::from_secs(1));
+        assert_eq!(policy.max_interval, Duration::from_secs(3));
+        assert_eq!(policy.max_replay_bytes, MAX_REPLAY_BYTES);
+    }
+}

@@ -160,7 +160,11 @@ mod tests {
             read("99999999H"),
             Some(Duration::from_secs(99_999_999 * 3600))
         );
+        assert_eq!(read("3M"), Some(Duration::from_secs(180)));
+        assert_eq!(read("5S"), Some(Duration::from_secs(5)));
         assert_eq!(read("7u"), Some(Duration::from_micros(7)));
+        assert_eq!(read("9n"), Some(Duration::from_nanos(9)));
+        assert_eq!(read("12345678m"), Some(Duration::from_millis(12_345_678)));
         for wrong in ["", "m", "1", "-1S", "123456789S", "1s"] {
             assert_eq!(read(wrong), None, "{wrong:?}");
         }

@@ -271,6 +271,8 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Socket<T> {
 mod tests {
     use std::time::Duration;
 
+    use plimsoll_core::host::RequestOutcome;
+
     use super::*;
 
     fn connection(limits: &Arc<ConnectionLimits>) -> ConnectionState {
@@ -364,6 +366,32 @@ mod tests {
         connection.begin_request();
         assert_eq!(connection.streams(), 2);
         assert!(connection.is_expired(&exhausted, at(100)));
+    }
+
+    #[tokio::test]
+    async fn hosts_are_outlier_candidates_from_the_threshold_on() {
+        let orders = crate::Cluster::new("orders").endpoints(["127.0.0.1:1"]);
+        let client = crate::Client::builder().cluster(orders).try_build();
+        let cluster = client.unwrap().find("orders").unwrap();
+        let mut picker = cluster.checkout_picker();
+        let host = picker.snapshot().routing().hosts().next().cloned().unwrap();
+        let notify = Arc::new(Notify::new());
+        let limits = ConnectionLimits::new(Arc::clone(&notify));
+        let fail = |threshold: Option<u32>| {
+            limits.consecutive_error_threshold(threshold);
+            host.begin_request().finish(RequestOutcome::Error);
+            limits.handle_error(&host);
+            let candidate = limits.next_outlier_candidate();
+            let notified = futures_util::FutureExt::now_or_never(notify.notified());
+            assert_eq!(notified.is_some(), candidate.is_some());
+            candidate
+        };
+        assert_eq!(fail(Some(3)), None);
+        assert_eq!(fail(Some(3)), None);
+        assert_eq!(fail(Some(3)), Some(host.address()));
+        assert_eq!(fail(Some(3)), Some(host.address()), "and further ones");
+        assert_eq!(fail(None), None);
+        assert_eq!(fail(Some(0)), None, "0 is off");
     }
 
     #[tokio::test]

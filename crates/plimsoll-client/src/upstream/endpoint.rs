@@ -555,13 +555,4 @@ impl Drop for Lease {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn draws_differ() {
-        let state = AtomicU64::new(0);
-        let draws: std::collections::BTreeSet<u64> = (0..100).map(|_| next_draw(&state)).collect();
-        assert_eq!(draws.len(), 100);
-    }
-}
+mod tests;

@@ -344,3 +344,119 @@ impl Event {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+    use crate::{Cluster, Policy};
+
+    fn reporting(policy: impl Into<Policy>) -> Option<OobReporting> {
+        let cluster = Cluster::new("orders").endpoints(["127.0.0.1:1"]);
+        merged_settings(&cluster.policy(policy).try_build().unwrap().config)
+    }
+
+    #[test]
+    fn one_stream_serves_weights_and_localities() {
+        let seconds = Duration::from_secs;
+        let weights = |period| Policy::client_side_weighted_round_robin().out_of_band(period);
+        let localities = |period| Policy::load_aware().out_of_band(period).oob_port(9000);
+        assert_eq!(reporting(Policy::round_robin()), None);
+        assert_eq!(reporting(Policy::load_aware()), None);
+        let in_band = Policy::client_side_weighted_round_robin();
+        assert_eq!(reporting(in_band.clone()), None);
+        let only_weights = reporting(weights(seconds(20))).unwrap();
+        assert_eq!(
+            (only_weights.period(), only_weights.port()),
+            (seconds(20), None)
+        );
+        let only_localities = reporting(localities(seconds(30)).over(in_band)).unwrap();
+        let found = (only_localities.period(), only_localities.port());
+        assert_eq!(found, (seconds(30), Some(9000)));
+        // The shorter period, and the port of either.
+        for (of_weights, of_localities) in [(20, 30), (30, 20)] {
+            let policy = localities(seconds(of_localities)).over(weights(seconds(of_weights)));
+            let both = reporting(policy).unwrap();
+            assert_eq!((both.period(), both.port()), (seconds(20), Some(9000)));
+        }
+    }
+
+    #[test]
+    fn the_grpc_status_is_a_number() {
+        let status = |value: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert("grpc-status", http::HeaderValue::from_static(value));
+            grpc_status(&headers)
+        };
+        assert_eq!(status("0"), Some(0));
+        assert_eq!(status("12"), Some(12));
+        assert_eq!(status("x"), None);
+        assert_eq!(grpc_status(&HeaderMap::new()), None);
+    }
+
+    fn frame(kind: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+        let length = u8::try_from(payload.len()).unwrap();
+        let head = [0, 0, length, kind, 0, 0, 0, 0, stream];
+        [&head[..], payload].concat()
+    }
+
+    /// Returns the event of a stream whose server sends `end` after the request.
+    async fn event_of(end: Vec<u8>) -> Event {
+        const SETTINGS: u8 = 4;
+        const HEADERS: u8 = 1;
+        const PREFACE: usize = 24;
+        let (client, mut server) = tokio::io::duplex(1 << 16);
+        let served = tokio::spawn(async move {
+            server.write_all(&frame(SETTINGS, 0, &[])).await.unwrap();
+            server.read_exact(&mut [0; PREFACE]).await.unwrap();
+            let mut head = [0; 9];
+            while head[3] != HEADERS {
+                server.read_exact(&mut head).await.unwrap();
+                let length = usize::from(head[1]) << 8 | usize::from(head[2]);
+                server.read_exact(&mut vec![0; length]).await.unwrap();
+            }
+            server.write_all(&end).await.unwrap();
+            server
+        });
+        let limits: Arc<ConnectionLimits> = Arc::default();
+        let permit = limits.try_acquire_connection(&Arc::default(), &CircuitBreakers::default());
+        let state = ConnectionState::new(None, permit.unwrap(), Clock::system().now());
+        let options = UpstreamOptions {
+            http_version: HttpVersion::Http2,
+            ..UpstreamOptions::default()
+        };
+        let tasks = Arc::default();
+        let opened = HttpConnection::open(Box::new(client), Arc::new(state), &options, &tasks);
+        let mut connection = opened.await.unwrap();
+        let body = RequestBody::new(Full::new(Bytes::new()));
+        let request = Request::post("http://host/").body(body).unwrap();
+        let sent = connection.try_send(request);
+        let server = served.await.unwrap();
+        // Closes the connection if nothing else has ended the stream.
+        drop(server);
+        end_event(&sent.await.unwrap_err().into_error())
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_stream_says_how_the_host_ended_it() {
+        let (reset, go_away) = (3, 7);
+        let code = |reason: h2::Reason| u32::from(reason).to_be_bytes();
+        let cancel = frame(reset, 1, &code(h2::Reason::CANCEL));
+        assert!(matches!(event_of(cancel).await, Event::Reset));
+        for (reason, no_error) in [
+            (h2::Reason::NO_ERROR, true),
+            (h2::Reason::ENHANCE_YOUR_CALM, false),
+        ] {
+            let last_stream = [0; 4];
+            let frame = frame(go_away, 0, &[last_stream, code(reason)].concat());
+            let Event::GoAway(graceful) = event_of(frame).await else {
+                panic!("no GOAWAY: {reason:?}");
+            };
+            assert_eq!(graceful, no_error, "{reason:?}");
+        }
+        assert!(matches!(event_of(Vec::new()).await, Event::Closed));
+    }
+}

@@ -564,3 +564,6 @@ impl Subscriber {
         ));
     }
 }
+
+#[cfg(test)]
+mod tests;

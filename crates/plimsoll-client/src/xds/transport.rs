@@ -101,3 +101,61 @@ fn options(server: &XdsServer) -> Result<Option<UpstreamOptions>, Error> {
         ..UpstreamOptions::default()
     }))
 }
+
+#[cfg(test)]
+#[cfg(feature = "tls")]
+mod tests {
+    use std::time::Duration;
+
+    use plimsoll_xds::bootstrap::Bootstrap;
+
+    use super::*;
+
+    fn parsed(uri: &str, creds: &str) -> XdsServer {
+        let text = format!(
+            r#"{{"xds_servers": [{{"server_uri": "{uri}", "channel_creds": [{creds}]}}],
+                "node": {{"id": "n"}}}}"#
+        );
+        Bootstrap::parse(&text).unwrap().xds_servers.remove(0)
+    }
+
+    #[test]
+    fn credentials_become_settings_of_tls() {
+        let insecure = parsed("xds:1", r#"{"type": "insecure"}"#);
+        assert!(options(&insecure).unwrap().is_none());
+        let tls = |creds: &str| {
+            let parsed = parsed("xds:1", creds);
+            options(&parsed).unwrap().unwrap().tls.unwrap()
+        };
+        let system = tls(r#"{"type": "tls", "config": {}}"#);
+        assert_eq!(system.ca, TrustedCa::System);
+        assert!(system.auto_host_sni && system.auto_sni_san_validation);
+        assert_eq!(system.certificate, None);
+        let own = tls(r#"{"type": "tls", "config": {"ca_certificate_file": "/ca",
+                "certificate_file": "/cert", "private_key_file": "/key"}}"#);
+        let file = |path: &str| DataSource::Filename(path.to_owned());
+        assert_eq!(own.ca, TrustedCa::Pem(file("/ca")));
+        let certificate = CertificatePair {
+            certificate_chain: file("/cert"),
+            private_key: file("/key"),
+        };
+        assert_eq!(own.certificate, Some(certificate));
+    }
+
+    #[test]
+    fn servers_are_dialed_as_their_credentials_say() {
+        let plain = server(&parsed("dns:///xds:1", r#"{"type": "insecure"}"#)).unwrap();
+        assert_eq!(plain.uri, "http://xds:1");
+        assert!(plain.connector.is_none());
+        let secure = server(&parsed("xds:1", r#"{"type": "tls", "config": {}}"#)).unwrap();
+        assert_eq!(secure.connector.unwrap().scheme(), Scheme::HTTPS);
+        let mut connect = connect_options("http://xds:1");
+        let options = UpstreamOptions {
+            connect_timeout: Duration::from_secs(7),
+            ..UpstreamOptions::default()
+        };
+        set_transport(&mut connect, options);
+        assert_eq!(connect.connect_timeout, Duration::from_secs(7));
+        assert_eq!(connect.connector.unwrap().scheme(), Scheme::HTTP);
+    }
+}

@@ -86,3 +86,65 @@ pub(super) fn body_error(error: serde_path_to_error::Error<serde_json::Error>) -
     let path = if path == "." { "" } else { &path };
     ApiError::new(StatusCode::BAD_REQUEST, error.inner().to_string()).at(path)
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::extract::Query;
+    use axum::http::Uri;
+
+    use super::*;
+
+    #[derive(Debug, serde::Deserialize)]
+    struct Question {
+        #[expect(dead_code, reason = "only read by the extractor")]
+        count: u32,
+    }
+
+    fn parts(error: ApiError) -> (StatusCode, String, Option<String>) {
+        (error.status, error.body.error, error.body.field)
+    }
+
+    #[test]
+    fn errors_name_their_field_if_it_is_known() {
+        let bad = StatusCode::BAD_REQUEST;
+        let named = parts(FieldError::new("services[0]", "is wrong").into());
+        assert_eq!(
+            named,
+            (bad, "is wrong".to_owned(), Some("services[0]".to_owned()))
+        );
+        let unnamed = parts(FieldError::new("", "is wrong").into());
+        assert_eq!(unnamed, (bad, "is wrong".to_owned(), None));
+        let stopped = parts(Stopped.into());
+        assert_eq!(stopped.0, StatusCode::SERVICE_UNAVAILABLE);
+        let busy = parts(ExplainError::Busy.into());
+        assert_eq!(busy.0, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(busy.1, ExplainError::Busy.to_string());
+    }
+
+    #[test]
+    fn errors_of_queries_and_bodies_name_the_field() {
+        let query = |text: &str| {
+            let uri: Uri = format!("/explain?{text}").parse().unwrap();
+            let rejection = Query::<Question>::try_from_uri(&uri).unwrap_err();
+            parts(rejection.into())
+        };
+        let (status, error, field) = query("count=x");
+        assert_eq!(
+            (status, field.as_deref()),
+            (StatusCode::BAD_REQUEST, Some("count"))
+        );
+        assert!(error.starts_with("invalid digit"), "{error}");
+        let (_, error, field) = query("");
+        assert_eq!(field, None);
+        assert!(error.starts_with("missing field"), "{error}");
+        let body = |text: &str| {
+            let mut read = serde_json::Deserializer::from_str(text);
+            let read = serde_path_to_error::deserialize::<_, Vec<Question>>(&mut read);
+            parts(body_error(read.unwrap_err()))
+        };
+        assert_eq!(body("[{\"count\": \"x\"}]").2.as_deref(), Some("[0].count"));
+        assert_eq!(body("7").2, None);
+        let response = ApiError::new(StatusCode::NOT_FOUND, "no such service");
+        assert_eq!(response.into_response().status(), StatusCode::NOT_FOUND);
+    }
+}

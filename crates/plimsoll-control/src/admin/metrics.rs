@@ -9,7 +9,8 @@ mod gauges;
 mod load;
 mod present;
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use plimsoll_core::stats::MetricKind::{Counter, Gauge, Info};
@@ -22,7 +23,7 @@ use crate::unreported::Subscriptions;
 
 /// All metrics of the control plane.
 #[rustfmt::skip]
-pub const METRICS: [Metric; 69] = [
+pub static METRICS: [Metric; 80] = [
     Metric::new("plimsoll_control_build_info", Info, &["version"],
         "Version of the control plane; always 1"),
     Metric::new("plimsoll_control_fleets", Gauge, &[],
@@ -111,6 +112,9 @@ pub const METRICS: [Metric; 69] = [
         "Exports of these metrics to an OpenTelemetry collector: `ok`, `failed`"),
     Metric::new("plimsoll_control_load_lines_without_zones", Gauge, &[],
         "Services without series by zone, because there are too many zones of services"),
+    Metric::new("plimsoll_control_load_lines_with_essential_series", Gauge, &[],
+        "Services with three series by zone (demand, load and kept local as seen) instead of all, \
+         because there are many zones of services"),
     Metric::new("plimsoll_control_fleet_fraction_basis_points", Gauge, &["fleet", "locality"],
         "Fraction of the fleet's demand in a zone, as delivered; absent with host counts"),
     Metric::new("plimsoll_control_fleet_fraction_age_seconds", Gauge, &["fleet"],
@@ -165,6 +169,28 @@ pub const METRICS: [Metric; 69] = [
     Metric::new("plimsoll_control_replicas", Gauge, &["configuration"],
         "Replicas of the control plane, this one included: with the `same` configuration as this \
          one, or `other`"),
+    Metric::new("plimsoll_control_kubernetes_synced", Gauge, &[],
+        "1 if all kinds of Kubernetes objects have been listed since the start; absent without \
+         `kubernetes`"),
+    Metric::new("plimsoll_control_kubernetes_connected", Gauge, &["kind"],
+        "1 if objects of a kind are watched, 0 if the API server does not answer; `kind` is \
+         `EndpointSlice`, `Service` or `ZoneRoutingPolicy`"),
+    Metric::new("plimsoll_control_kubernetes_objects", Gauge, &["kind"],
+        "Objects that are known"),
+    Metric::new("plimsoll_control_kubernetes_held_objects", Gauge, &["kind"],
+        "Objects that a list lacked and that stay for `kubernetes.removal_delay`"),
+    Metric::new("plimsoll_control_kubernetes_lists_total", Counter, &["kind"],
+        "Complete lists of objects: one at the start, and one after each 410"),
+    Metric::new("plimsoll_control_kubernetes_events_total", Counter, &["kind"],
+        "Changes of objects that watches reported"),
+    Metric::new("plimsoll_control_kubernetes_failures_total", Counter, &["kind"],
+        "Requests that the API server did not answer with success, and watches that broke"),
+    Metric::new("plimsoll_control_kubernetes_gone_total", Counter, &["kind"],
+        "Versions that the API server no longer had (410), so that all objects were listed again"),
+    Metric::new("plimsoll_control_kubernetes_last_event_age_seconds", Gauge, &["kind"],
+        "Time since a change, a bookmark or a list arrived"),
+    Metric::new("plimsoll_control_kubernetes_settings_refused_total", Counter, &[],
+        "Annotations and policies that were refused; the audit names their objects"),
     Metric::new("plimsoll_control_nodes_refused_total", Counter, &["field"],
         "Streams refused by the rules of identities; `field` is the setting of the rule: \
          `identities` (no rule for the certificate), `fleets`, `zones`, `node_ids`, `report_load`"),
@@ -189,16 +215,22 @@ pub const METRICS: [Metric; 69] = [
         "Value of `limits.queue_bytes`"),
 ];
 
+/// [`METRICS`] by name without `plimsoll_control_`: a page has thousands of samples.
+static BY_NAME: LazyLock<HashMap<&str, &Metric>> = LazyLock::new(|| {
+    let short = |metric: &'static Metric| {
+        let name = metric.name.strip_prefix("plimsoll_control_")?;
+        Some((name, metric))
+    };
+    METRICS.iter().filter_map(short).collect()
+});
+
 #[derive(Debug, Default)]
 struct Values(Families);
 
 impl Values {
     /// Adds to the value of a metric; `name` excludes the prefix `plimsoll_control_`.
     fn add(&mut self, name: &str, labels: &[&str], value: impl Into<Value>) {
-        let metric = METRICS.iter().find(|metric| {
-            let short = metric.name.strip_prefix("plimsoll_control_");
-            short == Some(name)
-        });
+        let metric = BY_NAME.get(name);
         debug_assert!(metric.is_some(), "{name} is not in the table");
         if let Some(metric) = metric {
             self.0.add(metric.name, metric, labels, value);
@@ -207,7 +239,7 @@ impl Values {
 }
 
 /// How long the shares of load lines may be computed for one scrape; the rest follows in the next.
-const LOAD_BUDGET: Duration = Duration::from_millis(30);
+const LOAD_BUDGET: Duration = Duration::from_millis(20);
 
 pub(super) async fn page(context: &Context) -> Result<String, Stopped> {
     let values = families(context).await?;
@@ -225,18 +257,19 @@ pub(crate) async fn families(context: &Context) -> Result<Families, Stopped> {
     let inspected = Arc::clone(&lines);
     let store = context.handle.store_stats().cloned();
     let inspect = move |state: &State, now| {
-        let detailed = load::detailed(&inspected);
-        let mut values = gauges::of_state(state, &subscriptions, &inspected, &detailed, now);
+        let details = load::Details::new(&inspected);
+        let mut values = gauges::of_state(state, &subscriptions, &inspected, &details, now);
         gauges::add_store(&mut values, state, store.as_deref());
         (values, state.config().cost)
     };
     let (mut values, cost) = context.handle.inspect(inspect).await?;
     present::add_zeros(&mut values);
-    load::add(&mut values, &lines, &load::detailed(&lines), &cost);
+    load::add(&mut values, &lines, &load::Details::new(&lines), &cost);
     values.add("build_info", &[env!("CARGO_PKG_VERSION")], 1);
     gauges::add_streams(&mut values, &context.handle);
     add_counters(&mut values, &context.handle);
     add_reloads(&mut values, context);
+    gauges::add_kubernetes(&mut values, &context.handle);
     add_listeners(&mut values, context);
     Ok(values.0)
 }

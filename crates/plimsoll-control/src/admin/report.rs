@@ -181,9 +181,11 @@ const fn not_steered_reason(why: NotSteeredReason) -> &'static str {
     }
 }
 
-pub(super) const fn class_name(class: NodeClass) -> &'static str {
+/// Returns the name of a class of nodes.
+pub const fn class_name(class: NodeClass) -> &'static str {
     match class {
         NodeClass::Plimsoll => "plimsoll",
+        NodeClass::EnvoyModule => "envoy_module",
         NodeClass::Grpc => "grpc",
         NodeClass::Envoy => "envoy",
     }

@@ -133,6 +133,7 @@ responses! {
         known_for_ms: u64,
         discovery_streams: u32,
         load_reporting_streams: u32,
+        module_streams: u32,
         without_stream_for_ms: Option<u64>,
         replica: Option<Arc<str>>,
         last_report_age_ms: Option<u64>,
@@ -216,7 +217,7 @@ responses! {
         locality_policy: &'static str,
         endpoint_policy: &'static str,
         localities: Vec<Endpoints>,
-        delivery: [ClassDelivery; 3],
+        delivery: [ClassDelivery; 4],
         fleets: Vec<ClusterFleet>,
     }
     Endpoints {
@@ -306,7 +307,9 @@ responses! {
         demand_requests_per_second: f64,
         seen: Option<TotalLoad>,
         now: Option<TotalLoad>,
+        now_unknown: Option<&'static str>,
         enforce: Option<TotalLoad>,
+        enforce_unknown: Option<&'static str>,
         zones: Vec<ZoneLine>,
     }
     TotalLoad {
@@ -321,6 +324,7 @@ responses! {
         demand_requests_per_second: f64,
         capacity_share: f64,
         line_requests_per_second: f64,
+        above_line: Option<Arc<str>>,
         seen: Option<ZoneLoad>,
         now: Option<ZoneLoad>,
         enforce: Option<ZoneLoad>,

@@ -44,7 +44,8 @@ pub fn router() -> AdminRouter<Context> {
     AdminRouter::new(format, "/api/v1")
         .get("/healthz", "", "`ok` if the writer responds within 5 s, else 503", healthy)
         .get("/readyz", "",
-            "`ready` when a configuration is active and the writer responds, else 503", ready)
+            "`ready` when a configuration is active, services of Kubernetes have been listed and \
+             the writer responds, else 503", ready)
         .get("/metrics", "", "Metrics in OpenMetrics format", metrics_page)
         .get("/api/v1/status", "",
             "Version, addresses, state of the configuration, number of streams", status)
@@ -92,16 +93,32 @@ async fn healthy(Extracted(context): Extracted<Context>) -> Result<&'static str,
     Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, reason))
 }
 
-/// Ready once the writer task responds and has a configuration. The loss of a relayed server or of
-/// the store is shown but does not affect readiness: proxies keep their resources and still receive
-/// demand, and without the store all replicas would be taken out of service at once.
+/// Ready once the writer task responds and has a configuration with all services. The loss of a
+/// relayed server, of the store or of the Kubernetes API server is shown but does not affect
+/// readiness: proxies keep their resources and still receive demand, and without the store all
+/// replicas would be taken out of service at once.
 async fn ready(Extracted(context): Extracted<Context>) -> Result<String, ApiError> {
     let inspect = |state: &State, _| {
         let store = state.replicas().map(Replicas::is_connected);
         (state.config().relay.is_some(), store)
     };
     let (relayed, store) = context.handle.inspect(inspect).await?;
+    let kubernetes = context.handle.kubernetes();
+    if context.handle.discovery().is_awaited() {
+        let failing = kubernetes.and_then(|kubernetes| kubernetes.failing);
+        let why = failing.map_or_else(String::new, |(_, reason)| format!(": {reason}"));
+        let reason = format!("services of Kubernetes have not been listed{why}");
+        return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, reason));
+    }
     let mut page = "ready\n".to_owned();
+    match kubernetes.map(|kubernetes| kubernetes.failing) {
+        Some(Some((since, reason))) => {
+            let seconds = since.as_secs();
+            page += &format!("kubernetes: no answer for {seconds} s: {reason}\n");
+        }
+        Some(None) => page += "kubernetes: connected\n",
+        None => {}
+    }
     if relayed {
         let relay = context.handle.upstreams().status();
         let (connected, streams) = (relay.connected, relay.streams);

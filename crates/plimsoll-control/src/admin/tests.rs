@@ -9,6 +9,7 @@ use axum::http::{Method, Request, StatusCode};
 use plimsoll_core::model::load_report::{ClusterStats, Node, UpstreamLocalityStats};
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::time::Instant;
+use plimsoll_kubernetes::{ApiAccess, Source, SourceOptions};
 use plimsoll_serve::{AdminOptions, serve};
 use plimsoll_xds::ads::message::{ErrorDetail, NodeMessage};
 use plimsoll_xds::ads::server::{Nack, TypeStatus};
@@ -362,7 +363,7 @@ async fn fleets_and_clusters_show_measured_and_delivered_demand() {
         { "from": from("b"), "to": to, "requests_per_second": 100.0 },
     ]);
     assert_eq!(fleet["traffic"], traffic);
-    let envoy = &page["clusters"][0]["delivery"][2];
+    let envoy = &page["clusters"][0]["delivery"][3];
     let expected = json!({ "class": "envoy", "delivery": "fleet_weights", "reason": null });
     assert_eq!(*envoy, expected);
     let page = control.get("/api/v1/clusters?offset=2&limit=1").await;
@@ -516,6 +517,16 @@ async fn every_metric_is_in_the_table() {
     let (control, _open) = with_demand_at(Control::replica().await).await;
     control.handle.records().update(0, vec![nacked_status()]);
     control.handle.counters().limit_exceeded("fleets");
+    let source = Source::start(&SourceOptions {
+        access: ApiAccess::Explicit {
+            server: "http://127.0.0.1:1".to_owned(),
+            ca_file: None,
+            token_file: None,
+        },
+        ..SourceOptions::default()
+    });
+    let kubernetes = Arc::clone(source.status());
+    control.handle.discovery().set_status(Some(kubernetes));
     let (status, text) = control.request(Method::GET, "/metrics", "").await;
     assert_eq!(status, StatusCode::OK);
     assert!(text.ends_with("# EOF\n"));

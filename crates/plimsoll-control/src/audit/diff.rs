@@ -22,7 +22,8 @@ pub struct Change {
     /// Value before; `None` if there was none, or if it is not shown.
     pub before: Option<String>,
     pub after: Option<String>,
-    /// Where the new value is written, as `file:line`.
+    /// Where the new value is written, as `file:line`, or the resource of a relayed server with
+    /// its version.
     pub source: Option<String>,
 }
 
@@ -46,7 +47,9 @@ pub fn changes(before: Option<&ControlConfig>, after: &ControlConfig) -> Vec<Cha
         let old = before.and_then(|before| before.services.get(name));
         match old {
             Some(old) if old == service => {}
-            Some(old) => found.extend(service_changes(old, service, after)),
+            Some(old) => found.extend(service_changes(old, service, |at| {
+                after.origins.place(name, at)
+            })),
             None => found.push(Change {
                 service: Some(Arc::clone(name)),
                 field: "service".to_owned(),
@@ -54,6 +57,42 @@ pub fn changes(before: Option<&ControlConfig>, after: &ControlConfig) -> Vec<Cha
                 after: Some(summary(service)),
                 source: after.origins.place(name, ""),
             }),
+        }
+    }
+    found
+}
+
+/// Returns what differs in the settings of some services. Endpoints of discovered services change
+/// all the time, and by themselves: they are no entry of the audit.
+pub(crate) fn discovered_changes<'a>(
+    before: &ControlConfig,
+    after: &ControlConfig,
+    names: impl Iterator<Item = &'a Arc<str>>,
+) -> Vec<Change> {
+    let mut found = Vec::new();
+    for name in names {
+        let services = [before, after].map(|config| config.services.get(name));
+        let added = |service: &Service| Change {
+            service: Some(Arc::clone(name)),
+            field: "service".to_owned(),
+            before: None,
+            after: Some(summary(service)),
+            source: after.origins.place(name, ""),
+        };
+        match services {
+            [None, None] => {}
+            [None, Some(service)] => found.push(added(service)),
+            [Some(_), None] => found.push(Change {
+                service: Some(Arc::clone(name)),
+                field: "service".to_owned(),
+                before: Some("present".to_owned()),
+                after: None,
+                source: before.origins.place(name, ""),
+            }),
+            [Some(old), Some(new)] if old.has_same_settings(new) => {}
+            [Some(old), Some(new)] => found.extend(service_changes(old, new, |at| {
+                after.origins.place(name, at)
+            })),
         }
     }
     found
@@ -106,7 +145,12 @@ fn summary(service: &Service) -> String {
 /// Name of a setting, the field at whose line it is written, and its values.
 type Difference = (String, &'static str, [Option<String>; 2]);
 
-fn service_changes(old: &Service, new: &Service, config: &ControlConfig) -> Vec<Change> {
+/// Compares two states of a service; `place` says where a field of it is written.
+pub(super) fn service_changes(
+    old: &Service,
+    new: &Service,
+    place: impl Fn(&str) -> Option<String>,
+) -> Vec<Change> {
     let name = new.name();
     let differences = steering(old, new)
         .into_iter()
@@ -118,7 +162,7 @@ fn service_changes(old: &Service, new: &Service, config: &ControlConfig) -> Vec<
             field,
             before,
             after,
-            source: config.origins.place(name, at),
+            source: place(at),
         })
         .collect()
 }

@@ -203,3 +203,48 @@ fn a_later_change_supersedes_one_that_waits() {
     audit.await_answers(add(30), BTreeMap::new());
     assert_eq!(audit.all()[0].delivery, None);
 }
+
+#[test]
+fn settings_of_the_control_plane_are_named_and_secrets_are_not_shown() {
+    let base = "services: [{cluster: {name: orders}}]\n";
+    let change = |more: &str| {
+        let found = changes(Some(&config(base)), &config(&format!("{base}{more}")));
+        let parts = found.into_iter().map(|change| {
+            assert_eq!(change.service, None);
+            (change.field, change.before, change.after)
+        });
+        parts.collect::<Vec<_>>()
+    };
+    let field = |name: &str, before: Option<&str>, after: Option<&str>| {
+        let owned = |text: Option<&str>| text.map(ToOwned::to_owned);
+        vec![(name.to_owned(), owned(before), owned(after))]
+    };
+    assert_eq!(change(""), []);
+    assert_eq!(
+        change("load_reporting: {interval: 7s}"),
+        field("load_reporting.interval", Some("10s"), Some("7s"))
+    );
+    assert_eq!(
+        change("fleets: {leave_after: 11s}"),
+        field("fleets.leave_after", Some("30s"), Some("11s"))
+    );
+}
+
+#[test]
+fn words_of_a_change_depend_on_its_values() {
+    let words = |before: Option<&str>, after: Option<&str>| {
+        let change = Change {
+            service: None,
+            field: "ramp".to_owned(),
+            before: before.map(ToOwned::to_owned),
+            after: after.map(ToOwned::to_owned),
+            source: None,
+        };
+        diff::sentence(&[change])
+    };
+    assert_eq!(words(Some("1"), Some("2")), "ramp 1 → 2");
+    assert_eq!(words(None, Some("2")), "ramp 2 added");
+    assert_eq!(words(Some("1"), None), "ramp 1 removed");
+    assert_eq!(words(None, None), "ramp changed");
+    assert_eq!(diff::sentence(&[]), "");
+}

@@ -1,4 +1,5 @@
-//! [`Origins`]: where services are written, as `file:line`, for the audit of changes.
+//! [`Origins`]: where services are written, as `file:line` or as a Kubernetes object, for the audit
+//! of changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,6 +21,8 @@ const FIELDS: [&str; 6] = [
 #[derive(Clone, Debug, Default)]
 pub struct Origins {
     services: BTreeMap<Arc<str>, ServiceOrigin>,
+    /// Objects that services were discovered in.
+    discovered: BTreeMap<Arc<str>, Arc<str>>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -38,9 +41,25 @@ impl PartialEq for Origins {
 impl Origins {
     /// Returns the place of a field of a service, or of the service if the field is not written.
     pub fn place(&self, service: &str, field: &str) -> Option<String> {
-        let origin = self.services.get(service)?;
+        let Some(origin) = self.services.get(service) else {
+            return self.discovered.get(service).map(ToString::to_string);
+        };
         let line = origin.fields.get(field).copied().unwrap_or(origin.line);
         Some(format!("{}:{line}", origin.file))
+    }
+
+    /// Adds a service that was discovered in an object.
+    pub(crate) fn add_discovered(&mut self, name: &Arc<str>, object: Arc<str>) {
+        self.discovered.insert(Arc::clone(name), object);
+    }
+
+    pub(crate) fn remove(&mut self, name: &str) {
+        self.discovered.remove(name);
+    }
+
+    /// Whether a service comes from an object, not from a file.
+    pub(crate) fn is_discovered(&self, name: &str) -> bool {
+        self.discovered.contains_key(name)
     }
 
     /// Adds the service that has this index in a file.

@@ -104,6 +104,31 @@ impl Service {
         self.config.name()
     }
 
+    /// Whether another service differs in its endpoints at most.
+    pub(crate) fn has_same_settings(&self, other: &Self) -> bool {
+        let Self {
+            config,
+            assignment: _,
+            mode,
+            ramp,
+            delivery,
+            connect_timeout,
+            http2,
+            report_metrics,
+            has_explicit_policy,
+            demand_field,
+        } = self;
+        (Arc::ptr_eq(config, &other.config) || *config == other.config)
+            && *mode == other.mode
+            && *ramp == other.ramp
+            && *delivery == other.delivery
+            && *connect_timeout == other.connect_timeout
+            && *http2 == other.http2
+            && *report_metrics == other.report_metrics
+            && *has_explicit_policy == other.has_explicit_policy
+            && *demand_field == other.demand_field
+    }
+
     /// A cluster of a relayed server that passes through as it is.
     pub(crate) const fn observed(
         config: Arc<ClusterConfig>,

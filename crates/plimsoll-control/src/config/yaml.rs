@@ -14,6 +14,7 @@ use serde::Deserialize;
 use super::Relay;
 use super::cost::{Cost, CostYaml};
 use super::endpoints::LocalityLbEndpointsYaml;
+use super::kubernetes::{Kubernetes, KubernetesYaml};
 use super::limits::LimitsYaml;
 use super::otlp::{Otlp, OtlpYaml};
 use super::routes::ListenerYaml;
@@ -64,6 +65,8 @@ pub(super) struct FileYaml {
     pub(super) otlp: Option<OtlpYaml>,
     /// Another management server whose resources are relayed. Default none.
     pub(super) relay: Option<RelayYaml>,
+    /// Services of a Kubernetes cluster, beside those of the files. Default none.
+    pub(super) kubernetes: Option<KubernetesYaml>,
     /// What replicas of the control plane share, so that any number of them can serve at a time.
     /// Default none: a single process.
     pub(super) store: Option<StoreYaml>,
@@ -106,6 +109,9 @@ pub(super) struct DemandYaml {
     /// A proxy counts with at most this many times the median rate of its fleet, from three proxies
     /// with demand on, 2 to 1000000. Default 20.
     pub(super) max_times_median: Option<Uint<u32>>,
+    /// How long a proxy whose load reports were all zero counts as idle without another one, while
+    /// its stream is open, 1s to 86400s. Default `3600s`.
+    pub(super) idle_timeout: Option<ProtoDuration>,
 }
 
 /// Settings that apply to every fleet.
@@ -221,6 +227,18 @@ impl FileYaml {
         otlp.map_err(|error| error.under("otlp"))
     }
 
+    /// Validates the section of Kubernetes, whose endpoints a relay would not deliver.
+    pub(super) fn kubernetes(&self) -> Result<Option<Kubernetes>, FieldError> {
+        if self.kubernetes.is_some() && self.relay.is_some() {
+            let reason = "cannot be combined with relay: endpoints come from the relayed server";
+            return Err(FieldError::new("kubernetes", reason));
+        }
+        let kubernetes = self.kubernetes.as_ref().map(KubernetesYaml::validate);
+        kubernetes
+            .transpose()
+            .map_err(|error| error.under("kubernetes"))
+    }
+
     /// Checks that an included file has only services and listeners.
     pub(super) fn check_included(&self) -> Result<(), FieldError> {
         let Self {
@@ -235,7 +253,8 @@ impl FileYaml {
             || demand.missed_intervals.is_some()
             || demand.material_change_bp.is_some()
             || demand.heartbeat.is_some()
-            || demand.max_times_median.is_some();
+            || demand.max_times_median.is_some()
+            || demand.idle_timeout.is_some();
         let fleets = fleets.local_cluster_names.is_some()
             || fleets.leave_after.is_some()
             || fleets.endpoint_stale_after.is_some()
@@ -256,6 +275,7 @@ impl FileYaml {
             ("cost", self.cost != CostYaml::default()),
             ("otlp", self.otlp.is_some()),
             ("relay", self.relay.is_some()),
+            ("kubernetes", self.kubernetes.is_some()),
             ("store", self.store.is_some()),
             ("include", !self.include.is_empty()),
         ];

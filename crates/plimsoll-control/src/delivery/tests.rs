@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use plimsoll_core::model::load_report::Node;
 use plimsoll_core::model::locality::Locality;
-use plimsoll_xds::node::PLIMSOLL_FEATURE;
+use plimsoll_xds::node::{ENVOY_MODULE_FEATURE, PLIMSOLL_FEATURE};
 
 use super::*;
 use crate::config::{ConfigFile, ControlConfig};
 
-const CLASSES: [NodeClass; 3] = [NodeClass::Plimsoll, NodeClass::Grpc, NodeClass::Envoy];
+const CLASSES: [NodeClass; 4] = NodeClass::ALL;
 
 fn service(rest: &str) -> Arc<Service> {
     service_of("", rest)
@@ -64,6 +64,76 @@ fn nodes_are_classified_by_user_agent_and_features() {
         NodeClass::of(&node("envoy", &[PLIMSOLL_FEATURE])),
         NodeClass::Plimsoll
     );
+    for features in [
+        &[ENVOY_MODULE_FEATURE][..],
+        &[ENVOY_MODULE_FEATURE, PLIMSOLL_FEATURE],
+    ] {
+        let class = NodeClass::of(&node("envoy", features));
+        assert_eq!(class, NodeClass::EnvoyModule);
+    }
+}
+
+#[test]
+fn modules_get_demand_on_their_own_stream() {
+    let module = NodeClass::EnvoyModule;
+    let asked = ["AUTO", "EDS_FIELD", "LOCALITY_METADATA", "FLEET_WEIGHTS"];
+    for delivery in asked {
+        let service = service(&format!(", ramp: 10, delivery: {delivery}"));
+        let demand = steering(&service, module, 100);
+        assert_eq!(demand, Steering::Demand(Delivery::LrsResponse));
+        assert!(uses_module(&service, module, demand), "{delivery}");
+        assert!(sends_lrs_traffic(&service, module, demand), "{delivery}");
+        assert!(!uses_module(&service, NodeClass::Envoy, demand));
+    }
+    let weights = service(", delivery: LOCALITY_WEIGHTS");
+    let demand = steering(&weights, module, 100);
+    assert_eq!(demand, Steering::Demand(Delivery::LocalityWeights));
+    assert!(!uses_module(&weights, module, demand));
+    let shadow = service(", mode: SHADOW");
+    assert!(!uses_module(
+        &shadow,
+        module,
+        steering(&shadow, module, 100)
+    ));
+}
+
+#[test]
+fn modules_balance_by_load_and_leave_subsets_to_envoy() {
+    let module = NodeClass::EnvoyModule;
+    let child = "endpoint_picking_policy: {policies: [{typed_extension_config: {name: r, \
+                 typed_config: {'@type': type.googleapis.com/envoy.extensions.\
+                 load_balancing_policies.round_robin.v3.RoundRobin}}}]}";
+    let load_aware = |fields: &str, rest: &str| {
+        let fields = format!(", {child}{fields}");
+        service_of(
+            &policy("load_aware_locality", "LoadAwareLocality", &fields),
+            rest,
+        )
+    };
+    let convergent = load_aware(", spill_controller: CONVERGENT", "");
+    let feed_forward = steering(&convergent, module, 100);
+    assert_eq!(feed_forward, Steering::FeedForward(Delivery::LrsResponse));
+    assert!(uses_module(&convergent, module, feed_forward));
+    let off = load_aware("", ", mode: OFF");
+    assert!(uses_module(&off, module, steering(&off, module, 100)));
+    let observed = policy(
+        "round_robin",
+        "RoundRobin",
+        ", locality_lb_config: {zone_aware_lb_config: {locality_basis: OBSERVED_LOAD}}",
+    );
+    let observed = service_of(&observed, "");
+    assert!(uses_module(
+        &observed,
+        module,
+        steering(&observed, module, 100)
+    ));
+    let subsets = service_of(
+        ", lb_subset_config: {fallback_policy: ANY_ENDPOINT, subset_selectors: [{keys: [stage]}]}",
+        "",
+    );
+    let stock = steering(&subsets, module, 100);
+    assert_eq!(stock, steering(&subsets, NodeClass::Envoy, 50));
+    assert!(!uses_module(&subsets, module, stock));
 }
 
 #[test]
@@ -183,7 +253,7 @@ fn demand_is_feed_forward_of_convergent_services() {
     let led = load_aware("CONVERGENT", "");
     let ours = steering(&led, NodeClass::Plimsoll, 100);
     assert_eq!(ours, Steering::FeedForward(Delivery::LrsResponse));
-    assert!(sends_lrs_traffic(&led, ours));
+    assert!(sends_lrs_traffic(&led, NodeClass::Plimsoll, ours));
     assert!(steered_config(&led, ours).uses_demand_feed_forward());
     let alone = Steering::AsConfigured(NotSteeredReason::LoadAwareLocality);
     for class in [NodeClass::Grpc, NodeClass::Envoy] {
@@ -192,7 +262,7 @@ fn demand_is_feed_forward_of_convergent_services() {
     let by_field = load_aware("CONVERGENT", ", delivery: EDS_FIELD");
     let steered = steering(&by_field, NodeClass::Plimsoll, 100);
     assert_eq!(steered, Steering::FeedForward(Delivery::EdsField));
-    assert!(!sends_lrs_traffic(&by_field, steered));
+    assert!(!sends_lrs_traffic(&by_field, NodeClass::Plimsoll, steered));
     // The fleet's assignment has one ramp for all services, so ramp 10 needs the LRS response.
     let young = load_aware("CONVERGENT", ", delivery: EDS_FIELD, ramp: 10");
     let steered = steering(&young, NodeClass::Plimsoll, 100);
@@ -210,7 +280,7 @@ fn demand_of_other_services_is_not_used_as_feed_forward() {
     for service in others {
         let steered = steering(&service, NodeClass::Plimsoll, 100);
         assert!(matches!(steered, Steering::AsConfigured(_)), "{steered:?}");
-        assert!(!sends_lrs_traffic(&service, steered));
+        assert!(!sends_lrs_traffic(&service, NodeClass::Plimsoll, steered));
         // The fleet's assignment has demand for other services, so feed-forward must be disabled.
         let config = steered_config(&service, steered);
         assert!(!config.uses_demand_feed_forward());
@@ -319,7 +389,7 @@ fn an_explicit_basis_is_kept_in_every_mode_and_for_every_class() {
                     Steering::AsConfigured(NotSteeredReason::ExplicitBasis)
                 );
                 assert_eq!(steered_config(&service, steering), *service.config);
-                assert!(!sends_lrs_traffic(&service, steering));
+                assert!(!sends_lrs_traffic(&service, class, steering));
             }
         }
     }

@@ -138,7 +138,8 @@ fn load_aware(
 ) {
     let [by, sent] = [written, got].map(|rules| proto_name(rules.spill_controller()).to_owned());
     changes.add("spill_controller", Some(by), sent, unsupported_by(class));
-    if class == NodeClass::Plimsoll && written.demand_feed_forward() != got.demand_feed_forward() {
+    let engine = matches!(class, NodeClass::Plimsoll | NodeClass::EnvoyModule);
+    if engine && written.demand_feed_forward() != got.demand_feed_forward() {
         let reason =
             "the service is not steered, and demand of other services must not influence it";
         let sent = got.demand_feed_forward().to_string();
@@ -210,16 +211,17 @@ const fn reason(class: NodeClass, steering: Steering) -> &'static str {
         (NodeClass::Envoy, Steering::AsConfigured(_) | Steering::FeedForward(_)) => {
             "a stock Envoy does not support it"
         }
-        (NodeClass::Plimsoll, Steering::AsConfigured(_) | Steering::FeedForward(_)) => {
-            "the message has no field for it"
-        }
+        (
+            NodeClass::Plimsoll | NodeClass::EnvoyModule,
+            Steering::AsConfigured(_) | Steering::FeedForward(_),
+        ) => "the message has no field for it",
     }
 }
 
 /// Returns why receivers of `class` lack a setting; `None` if they support all settings.
 const fn unsupported_by(class: NodeClass) -> Option<&'static str> {
     match class {
-        NodeClass::Plimsoll => None,
+        NodeClass::Plimsoll | NodeClass::EnvoyModule => None,
         NodeClass::Grpc => Some("a gRPC client does not have this setting"),
         NodeClass::Envoy => Some("a stock Envoy does not have this setting here"),
     }

@@ -4,16 +4,23 @@
 use std::collections::BTreeMap;
 
 use plimsoll_core::balancer::Balancer;
-use plimsoll_core::model::cluster::{LocalityPolicy, LocalitySampling};
+use plimsoll_core::model::cluster::{ClusterConfig, LocalityPolicy, LocalitySampling};
 use plimsoll_xds::ads::CLUSTER;
+use plimsoll_xds::pb::AnyMessage;
+use plimsoll_xds::pb::cluster::ClusterMessage;
+use plimsoll_xds::pb::metadata::StructMessage;
+use plimsoll_xds::schema::field::raw_fields;
+use plimsoll_xds::schema::metadata::struct_json;
 use plimsoll_xds::wire::{decode_assignment, decode_cluster};
+use plimsoll_xds::yaml::{ClusterYaml, Document, cluster_config_parts};
+use prost::Message as _;
 
 use super::*;
 use crate::delivery::steering;
 use crate::state::tests::driver::{Driver, HEAD, config_of, fleet, parse};
 use crate::view::tests::{every_config, policies};
 
-const CLASSES: [NodeClass; 3] = [NodeClass::Plimsoll, NodeClass::Grpc, NodeClass::Envoy];
+const CLASSES: [NodeClass; 4] = NodeClass::ALL;
 /// Tolerance of traffic shares: weights are integers, and Envoy truncates to basis points.
 const ROUNDING: f64 = 0.005;
 
@@ -26,7 +33,13 @@ fn read_back(driver: &Driver, key: &ViewKey) -> Explanation {
         .unwrap()
         .get("orders")
         .unwrap();
-    let mut config = decode_cluster(&cluster.body).unwrap().config;
+    let mut config = match module_config(&cluster.body) {
+        Some(config) => {
+            assert_eq!(key.class, NodeClass::EnvoyModule);
+            config
+        }
+        None => decode_cluster(&cluster.body).unwrap().config,
+    };
     if key.class == NodeClass::Grpc {
         // gRPC clients always select localities by weight.
         config = config.with_locality_weights();
@@ -37,8 +50,8 @@ fn read_back(driver: &Driver, key: &ViewKey) -> Explanation {
     };
     let mut balancer = Balancer::new(Arc::new(config), key.locality.clone(), now);
     balancer.handle_fleet_assignment(assignment("local_cluster"), now);
-    if key.class == NodeClass::Plimsoll {
-        let traffic = driver.state.traffic("gateway");
+    if matches!(key.class, NodeClass::Plimsoll | NodeClass::EnvoyModule) {
+        let traffic = driver.told(key.class);
         let mut clusters = traffic.clusters.iter();
         if let Some(own) = clusters.find(|own| own.cluster_name.as_ref() == "orders") {
             balancer.handle_observed_traffic(own.fractions.iter().cloned().collect(), now);
@@ -46,6 +59,26 @@ fn read_back(driver: &Driver, key: &ViewKey) -> Explanation {
     }
     balancer.handle_assignment(assignment("orders"), now);
     balancer.poll_snapshot().unwrap().explain_at(now)
+}
+
+/// Returns the settings in the first policy of a cluster, as the module inside an Envoy reads them;
+/// `None` if that is another policy.
+fn module_config(body: &[u8]) -> Option<ClusterConfig> {
+    let message = ClusterMessage::decode(body).unwrap();
+    let policies = message.load_balancing_policy?.policies;
+    let typed = policies.first()?.typed_extension_config.clone()?;
+    if typed.name != "envoy.load_balancing_policies.dynamic_modules" {
+        return None;
+    }
+    let policy = typed.typed_config.unwrap().value;
+    let last = raw_fields(&policy).last().unwrap().unwrap();
+    let config: StructMessage = AnyMessage::decode(last.value).unwrap().unpack().unwrap();
+    let text = struct_json(&config)["cluster"].to_string();
+    let yaml: ClusterYaml = Document::parse(&text).unwrap().read().unwrap();
+    let mut parts = cluster_config_parts(&yaml).unwrap();
+    // The name is Envoy's.
+    parts.name = message.name;
+    Some(ClusterConfig::try_new(parts).unwrap())
 }
 
 fn explained(driver: &Driver, key: &ViewKey) -> Explanation {
@@ -62,7 +95,10 @@ fn routing(mut explanation: Explanation) -> Explanation {
     explanation.generation = 0;
     explanation.fractions.age_ms = None;
     explanation.changes.clear();
-    explanation.notes.retain(|note| note != UTILIZATION_UNKNOWN);
+    let unknown = [UTILIZATION_UNKNOWN, WAITING_TIMES_UNKNOWN];
+    explanation
+        .notes
+        .retain(|note| !unknown.contains(&note.as_str()));
     explanation
 }
 
@@ -154,7 +190,7 @@ fn sent_resources_split_traffic_by_demand() {
     }
     forms.sort();
     forms.dedup();
-    assert_eq!(forms.len(), 7, "{forms:?}");
+    assert_eq!(forms.len(), 9, "{forms:?}");
 }
 
 const ORCA: &str = "load_balancing_policy: {policies: [{typed_extension_config: {name: x, \

@@ -308,3 +308,56 @@ fn an_id_belongs_to_the_address_of_its_open_stream() {
     let other = fleet_node("other", "1", "a");
     fleets.open(&other, StreamKind::Lrs, first, at(3)).unwrap();
 }
+
+#[test]
+fn a_module_inside_an_envoy_shares_its_node() {
+    use plimsoll_xds::node::{ENVOY_MODULE_FEATURE, PLIMSOLL_FEATURE};
+    let mut fleets = Fleets::default();
+    let envoy = node("1", "a");
+    let mut module = node("1", "a");
+    module.user_agent_version.clear();
+    module.client_features = [ENVOY_MODULE_FEATURE, PLIMSOLL_FEATURE]
+        .map(str::to_owned)
+        .into();
+    assert_eq!(StreamKind::of_lrs(&envoy), StreamKind::Lrs);
+    assert_eq!(StreamKind::of_lrs(&module), StreamKind::Module);
+    // Without discovery, the module decides the class; Envoy knows its version.
+    assert!(open(&mut fleets, &module, StreamKind::Module, at(0)));
+    assert!(!open(&mut fleets, &envoy, StreamKind::Lrs, at(0)));
+    let classes = |fleets: &Fleets| fleets.classes("gateway").collect::<Vec<_>>();
+    assert_eq!(classes(&fleets), [NodeClass::EnvoyModule]);
+    let member = fleets.member("gateway", "1").unwrap();
+    assert_eq!((member.lrs_streams, member.module_streams), (1, 1));
+    assert_eq!(member.info.user_agent_version, "1.40.0");
+    // An Envoy that does not announce the module gets the clusters of a stock Envoy.
+    open(&mut fleets, &envoy, StreamKind::Ads, at(1));
+    assert_eq!(classes(&fleets), [NodeClass::Envoy]);
+    // The stream of the module is none of load reports.
+    assert!(fleets.close("gateway", "1", StreamKind::Lrs, at(2)));
+    let member = fleets.member("gateway", "1").unwrap();
+    assert!(member.lrs_since.is_none() && member.has_stream());
+}
+
+#[test]
+fn the_second_stream_of_a_module_node_is_no_shared_id() {
+    use crate::state::tests::driver::Driver;
+    let mut driver = Driver::new("");
+    let envoy = crate::state::tests::driver::node(NodeClass::EnvoyModule, "1", "a");
+    let key = driver.open(&envoy);
+    let mut module = envoy.clone();
+    module
+        .client_features
+        .push(plimsoll_xds::node::PLIMSOLL_FEATURE.to_owned());
+    let kind = StreamKind::of_lrs(&module);
+    driver
+        .state
+        .handle_open(&module, kind, false, None, driver.now)
+        .unwrap();
+    driver.drain();
+    driver.advance(60_000);
+    let shared = |event: &crate::state::ControlEvent| {
+        matches!(event, crate::state::ControlEvent::SharedId { .. })
+    };
+    assert!(!driver.events.iter().any(shared), "{:?}", driver.events);
+    assert_eq!(key.class, NodeClass::EnvoyModule);
+}

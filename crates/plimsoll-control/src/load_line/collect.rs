@@ -10,7 +10,7 @@ use plimsoll_core::model::locality::Locality;
 use plimsoll_core::planner::{FleetView, ScopeView};
 use plimsoll_core::time::Instant;
 
-use super::shares::{Key, ServiceShares, ShareCache, Shares};
+use super::shares::{Key, Rows, ServiceShares, ShareCache, Shares};
 use crate::config::{Mode, Service};
 use crate::state::State;
 
@@ -118,7 +118,8 @@ fn capacity_only(service: &Service) -> ServiceShares {
         capacity: capacity
             .map(|slot| (slot.locality.clone(), share(slot.healthy)))
             .collect(),
-        rows: BTreeMap::new(),
+        rows: Rows::NotComputed,
+        above_line: BTreeMap::new(),
     });
     ServiceShares {
         now: Arc::clone(&shares),

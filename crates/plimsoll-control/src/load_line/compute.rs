@@ -1,14 +1,14 @@
 //! Computes load lines from what `collect` has copied, beside the writer.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::model::locality::Locality;
 
 use super::collect::{Collected, collect};
-use super::shares::Shares;
-use super::{LoadLine, Traffic, ZoneLine, ZoneTraffic};
+use super::shares::{Rows, Shares};
+use super::{LoadLine, Traffic, Unknown, ZoneLine, ZoneTraffic};
 use crate::run::Context;
 use crate::server::Stopped;
 use crate::state::State;
@@ -50,8 +50,12 @@ impl Context {
     }
 }
 
-/// Positions of zones in [`LoadLine::zones`].
-type Index<'a> = BTreeMap<&'a Locality, usize>;
+/// Load above which a zone has a reason; less is rounding.
+const NOTICED: f64 = 1.005;
+
+/// Positions of zones in [`LoadLine::zones`]. Looked up for every flow, of which there are a
+/// hundred thousand with many zones and services: hashing is faster than comparing names.
+type Index<'a> = HashMap<&'a Locality, usize>;
 
 pub(super) fn load_line(collected: Collected) -> LoadLine {
     let Collected { shares, demand, .. } = &collected;
@@ -67,8 +71,8 @@ pub(super) fn load_line(collected: Collected) -> LoadLine {
     };
     let seen: Vec<_> = collected.flows.iter().filter_map(edge).collect();
     let planned = |shares: &Shares| {
-        let flows = planned(shares, demand, &index);
-        (!flows.is_empty()).then(|| Traffic::new(flows, &capacity))
+        let flows = planned(shares, demand, &index, &seen)?;
+        Ok(Traffic::new(flows, &capacity))
     };
     let now = planned(&shares.now);
     let enforce = if Arc::ptr_eq(&shares.now, &shares.enforce) {
@@ -81,8 +85,9 @@ pub(super) fn load_line(collected: Collected) -> LoadLine {
         demand: demand.get(locality).copied().unwrap_or(0.0),
         capacity_share: *capacity_share,
         line: capacity_share * total,
+        above_line: shares.now.reason(locality),
     };
-    LoadLine {
+    let mut line = LoadLine {
         fleet: Arc::clone(&collected.key.0),
         cluster: Arc::clone(&collected.key.1),
         mode: collected.mode,
@@ -94,26 +99,43 @@ pub(super) fn load_line(collected: Collected) -> LoadLine {
         seen: (!seen.is_empty()).then(|| Traffic::new(seen, &capacity)),
         now,
         enforce,
-    }
+    };
+    line.drop_needless_reasons();
+    line
 }
 
 fn all_zones(collected: &Collected) -> Vec<Locality> {
-    let mut zones: BTreeSet<&Locality> = collected.shares.now.capacity.keys().collect();
+    let mut zones: HashSet<&Locality> = collected.shares.now.capacity.keys().collect();
     zones.extend(collected.shares.enforce.capacity.keys());
     zones.extend(collected.demand.keys());
     zones.extend(&collected.proxies);
     for (from, to, _) in &collected.flows {
         zones.extend([from, to]);
     }
-    zones.into_iter().cloned().collect()
+    let mut sorted: Vec<Locality> = zones.into_iter().cloned().collect();
+    sorted.sort();
+    sorted
 }
+
+/// Source and destination as indexes of [`LoadLine::zones`], and requests per second.
+type Edge = (usize, usize, f64);
 
 /// Requests per second from zone to zone if proxies divide measured demand by `shares`.
 fn planned(
     shares: &Shares,
     demand: &BTreeMap<Locality, f64>,
     index: &Index<'_>,
-) -> Vec<(usize, usize, f64)> {
+    seen: &[Edge],
+) -> Result<Vec<Edge>, Unknown> {
+    if demand.values().all(|rate| *rate <= 0.0) {
+        return Err(Unknown::NoDemand);
+    }
+    let (rows, unknown) = match &shares.rows {
+        Rows::NotComputed => return Err(Unknown::NotComputed),
+        Rows::OnlyProxiesKnow => return Err(Unknown::OnlyProxiesKnow),
+        Rows::Observed => (None, Unknown::NotReported),
+        Rows::Computed(rows) => (Some(rows), Unknown::NoShares),
+    };
     let columns: Vec<Option<usize>> = shares
         .capacity
         .keys()
@@ -121,16 +143,44 @@ fn planned(
         .collect();
     let mut flows = Vec::new();
     for (from, rate) in demand {
-        let (Some(row), Some(&at)) = (shares.rows.get(from), index.get(from)) else {
+        let Some(&at) = index.get(from) else {
             continue;
         };
-        let edges = columns
-            .iter()
-            .zip(row)
-            .filter_map(|(to, share)| Some((at, (*to)?, rate * share)));
-        flows.extend(edges.filter(|(_, _, rate)| *rate > 0.0));
+        match rows {
+            None => flows.extend(as_seen(at, *rate, seen)),
+            Some(rows) => {
+                let row = rows.get(from).map_or(&[][..], |row| row);
+                let edges = columns.iter().zip(row);
+                flows.extend(edges.filter_map(|(to, share)| Some((at, (*to)?, rate * share))));
+            }
+        }
     }
-    flows
+    flows.retain(|(_, _, rate)| *rate > 0.0);
+    if flows.is_empty() {
+        return Err(unknown);
+    }
+    Ok(flows)
+}
+
+/// Divides the demand of one zone in the shares that its proxies report.
+fn as_seen(from: usize, rate: f64, seen: &[Edge]) -> Vec<Edge> {
+    let own = || seen.iter().filter(move |(of, ..)| *of == from);
+    let total: f64 = own().map(|(_, _, rate)| rate).sum();
+    let edge = |&(_, to, part): &Edge| (from, to, rate * part / total);
+    own().map(edge).collect()
+}
+
+impl LoadLine {
+    /// Keeps reasons of zones that are above their line now.
+    fn drop_needless_reasons(&mut self) {
+        let now = self.now.as_ref().ok();
+        for (index, zone) in self.zones.iter_mut().enumerate() {
+            let load = now.and_then(|now| now.zones.get(index)?.load);
+            if load.is_none_or(|load| load <= NOTICED) {
+                zone.above_line = None;
+            }
+        }
+    }
 }
 
 impl Traffic {

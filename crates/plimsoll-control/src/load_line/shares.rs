@@ -29,9 +29,22 @@ const PREPARED_AT_ONCE: usize = 4;
 pub(super) struct Shares {
     /// Share of the capacity of every zone with hosts.
     pub(super) capacity: BTreeMap<Locality, f64>,
-    /// By zone of the proxies: the share of each zone in `capacity`, in its order. Empty if only
-    /// the proxies know.
-    pub(super) rows: BTreeMap<Locality, Vec<f64>>,
+    pub(super) rows: Rows,
+    /// Why zones are above their line.
+    pub(super) above_line: BTreeMap<Locality, Arc<str>>,
+}
+
+/// How the proxies of every zone divide their requests.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) enum Rows {
+    #[default]
+    NotComputed,
+    /// By zone of the proxies: the share of each zone in [`Shares::capacity`], in its order.
+    Computed(BTreeMap<Locality, Vec<f64>>),
+    /// The policy chooses by what proxies observe: their reports have the shares.
+    Observed,
+    /// As `Observed`, for resources that proxies do not have.
+    OnlyProxiesKnow,
 }
 
 /// Shares of one service now and with `mode: ENFORCE`.
@@ -40,6 +53,9 @@ pub(super) struct ServiceShares {
     pub(super) now: Arc<Shares>,
     pub(super) enforce: Arc<Shares>,
 }
+
+/// Why a zone is above its line with policies that observe load.
+const BY_OBSERVED_LOAD: &str = "proxies choose zones by the load that they observe";
 
 /// Names of the fleet and of the service.
 pub(super) type Key = (Arc<str>, Arc<str>);
@@ -86,9 +102,29 @@ impl Shares {
             (zone.locality.clone(), sorted.map(share).collect())
         };
         Self {
-            rows: explanation.zones.iter().map(row).collect(),
+            rows: Rows::Computed(explanation.zones.iter().map(row).collect()),
+            above_line: explanation
+                .localities
+                .iter()
+                .filter_map(above_line)
+                .collect(),
             capacity,
         }
+    }
+
+    /// Returns why a zone is above its line, if it is.
+    pub(super) fn reason(&self, zone: &Locality) -> Option<Arc<str>> {
+        match self.rows {
+            Rows::Observed => Some(BY_OBSERVED_LOAD.into()),
+            _ => self.above_line.get(zone).cloned(),
+        }
+    }
+
+    /// Replaces the rows of an explanation in which proxies have observed nothing.
+    fn with_rows(mut self, rows: Rows) -> Self {
+        self.rows = rows;
+        self.above_line.clear();
+        self
     }
 }
 
@@ -110,7 +146,15 @@ impl ShareCache {
                 return Ok(());
             }
             let cache = self.clone();
-            let compute = move || stale.into_iter().for_each(|stale| cache.compute(stale));
+            // At least one, so that callers with small budgets get on as well.
+            let compute = move || {
+                for (done, stale) in stale.into_iter().enumerate() {
+                    if done > 0 && started.elapsed() >= budget {
+                        return;
+                    }
+                    cache.compute(stale);
+                }
+            };
             // The thread only fails if it panics, or if the runtime shuts down.
             tokio::task::spawn_blocking(compute)
                 .await
@@ -163,12 +207,13 @@ impl ShareCache {
     }
 
     fn compute(&self, stale: Stale) {
-        let shares = |prepared: Prepared| {
-            let explained = prepared.explain().ok();
-            Arc::new(explained.as_ref().map(Shares::of).unwrap_or_default())
-        };
-        let now = shares(stale.now);
-        let enforce = stale.enforce.map_or_else(|| Arc::clone(&now), shares);
+        let differs = |enforce: &Prepared| !stale.now.observes_the_same(enforce);
+        let different = stale.enforce.filter(differs);
+        let now = shares(stale.now, Rows::Observed);
+        let enforce = different.map_or_else(
+            || Arc::clone(&now),
+            |enforce| shares(enforce, Rows::OnlyProxiesKnow),
+        );
         let entry = Entry {
             config: stale.config,
             inputs: stale.inputs,
@@ -180,6 +225,23 @@ impl ShareCache {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Entry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn above_line(row: &LocalityExplanation) -> Option<(Locality, Arc<str>)> {
+    let above = row.above_line.as_ref()?;
+    Some((row.locality(), above.text.as_str().into()))
+}
+
+/// Runs the balancer; `observed` replaces its shares if the policy chooses by observed load.
+fn shares(prepared: Prepared, observed: Rows) -> Arc<Shares> {
+    let by_observed_load = prepared.observes_load();
+    let explained = prepared.explain().ok();
+    let shares = explained.as_ref().map(Shares::of).unwrap_or_default();
+    Arc::new(if by_observed_load {
+        shares.with_rows(observed)
+    } else {
+        shares
+    })
 }
 
 fn prepare(state: &State, key: Key, service: &Service, inputs: u64, now: Instant) -> Option<Stale> {

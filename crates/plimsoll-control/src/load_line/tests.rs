@@ -7,7 +7,8 @@ use super::collect::collect;
 use super::compute::load_line;
 use super::*;
 use crate::delivery::NodeClass;
-use crate::state::tests::driver::{Driver, fleet, stats};
+use crate::relay::RelayedResource;
+use crate::state::tests::driver::{self, Driver, fleet, stats};
 
 /// Computes all load lines of a state, as `Context::load_lines` does beside the writer.
 fn lines(driver: &Driver, cache: &ShareCache) -> Vec<LoadLine> {
@@ -28,7 +29,7 @@ fn driver(service: &str, class: NodeClass) -> Driver {
     driver
 }
 
-fn loads(traffic: Option<&Traffic>) -> Vec<String> {
+fn loads(traffic: Result<&Traffic, &Unknown>) -> Vec<String> {
     let zones = &traffic.expect("there is traffic").zones;
     let load = |zone: &ZoneTraffic| zone.load.map(|load| format!("{load:.2}"));
     zones.iter().filter_map(load).collect()
@@ -44,7 +45,7 @@ fn line(service: &str, class: NodeClass) -> LoadLine {
     line
 }
 
-const CLASSES: [NodeClass; 3] = [NodeClass::Plimsoll, NodeClass::Grpc, NodeClass::Envoy];
+const CLASSES: [NodeClass; 4] = NodeClass::ALL;
 
 #[test]
 fn shadow_shows_the_overload_of_now_and_what_enforce_would_do() {
@@ -134,7 +135,8 @@ fn a_start_is_warming_up_and_lost_reports_are_a_fallback() {
     let cache = ShareCache::default();
     let line = &lines(&driver, &cache)[0];
     assert!(line.warming_up && !line.on_fallback, "{line:?}");
-    assert_eq!((line.basis, line.now.as_ref()), ("host_counts", None));
+    assert_eq!(line.basis, "host_counts");
+    assert_eq!(line.now, Err(Unknown::NoDemand));
     assert_eq!(line.zones.len(), 3, "zones are known before demand");
     driver.advance(60_000);
     let line = &lines(&driver, &cache)[0];
@@ -149,9 +151,9 @@ fn seen_traffic_is_smoothed_and_counts_what_proxies_reported() {
     let text = "demand: {smoothing_time_constant: 5s}\nload_reporting: {interval: 1s}\n";
     let service = format!(
         "{text}services: [{{cluster: {{name: orders}}, {}}}]",
-        crate::state::tests::driver::ENDPOINTS
+        driver::ENDPOINTS
     );
-    let mut driver = Driver::with_config(crate::state::tests::driver::parse(&service));
+    let mut driver = Driver::with_config(driver::parse(&service));
     let nodes = fleet(NodeClass::Envoy);
     let report = |driver: &mut Driver, sent: [u64; 2]| {
         driver.advance(1000);
@@ -185,4 +187,173 @@ fn seen_traffic_is_smoothed_and_counts_what_proxies_reported() {
         "one report moves the value a part of the way: {a}, {b}"
     );
     assert!((a + b - 30.0).abs() < 1e-6);
+}
+
+/// A policy of the cluster in the spelling of files.
+fn policy(name: &str, message: &str) -> String {
+    let package = "type.googleapis.com/envoy.extensions.load_balancing_policies";
+    format!(
+        "load_balancing_policy: {{policies: [\
+         {{typed_extension_config: {{name: x, typed_config: {{'@type': {package}.{name}, \
+         {message}}}}}}}]}}"
+    )
+}
+
+fn load_aware(feed_forward: bool) -> String {
+    let controller = if feed_forward {
+        "spill_controller: CONVERGENT, demand_feed_forward: true, "
+    } else {
+        ""
+    };
+    let child = "endpoint_picking_policy: {policies: [{typed_extension_config: {name: x, \
+                 typed_config: {'@type': type.googleapis.com/envoy.extensions.\
+                 load_balancing_policies.round_robin.v3.RoundRobin}}}]}";
+    policy(
+        "load_aware_locality.v3.LoadAwareLocality",
+        &format!("{controller}{child}"),
+    )
+}
+
+fn observed_load() -> String {
+    policy(
+        "round_robin.v3.RoundRobin",
+        "locality_lb_config: {zone_aware_lb_config: {locality_basis: OBSERVED_LOAD}}",
+    )
+}
+
+/// A line of Plimsoll proxies that report 50/35/15 requests, a fifth of zone a's to zone b.
+fn observed_line(cluster: &str, mode: &str, reports_localities: bool) -> LoadLine {
+    let config = driver::config_of(cluster, mode);
+    let mut driver = Driver::with_config(config);
+    let nodes = fleet(NodeClass::Plimsoll);
+    for node in &nodes {
+        driver.open(node);
+    }
+    let sent = [("a", [40, 10, 0]), ("b", [0, 35, 0]), ("c", [0, 0, 15])];
+    for _ in 0..5 {
+        driver.advance(1000);
+        for (node, (_, to)) in nodes.iter().zip(sent) {
+            let mut stats = stats("orders", to.iter().sum());
+            if reports_localities {
+                let zone = |(zone, requests): (&str, u64)| UpstreamLocalityStats {
+                    locality: Locality::zone_only(zone),
+                    total_issued_requests: requests,
+                    ..Default::default()
+                };
+                let zones = ["a", "b", "c"].into_iter().zip(to);
+                stats.upstream_locality_stats = zones.map(zone).collect();
+            }
+            driver.state.handle_report(node, &[stats], driver.now);
+            driver.drain();
+        }
+    }
+    lines(&driver, &ShareCache::default()).remove(0)
+}
+
+#[test]
+fn policies_that_observe_load_are_shown_in_the_shares_that_proxies_report() {
+    for (cluster, basis) in [
+        (load_aware(false), "utilization"),
+        (observed_load(), "observed_load"),
+    ] {
+        // The second one is enforced; `OBSERVED_LOAD` may not say so.
+        for mode in ["mode: SHADOW", ""] {
+            let line = observed_line(&cluster, mode, true);
+            assert_eq!(line.basis, basis);
+            let now = line.now.as_ref().unwrap();
+            assert!((now.kept_local().unwrap() - 0.9).abs() < 0.001, "{now:?}");
+            let seen = line.seen.as_ref().unwrap();
+            assert!(
+                (now.requests - seen.requests).abs() < 1.0,
+                "{now:?} {seen:?}"
+            );
+            assert_eq!(line.enforce, line.now, "mode changes nothing: {cluster}");
+        }
+    }
+}
+
+#[test]
+fn what_only_proxies_can_tell_has_a_reason() {
+    let line = observed_line(&load_aware(true), "mode: SHADOW", true);
+    assert!(line.now.is_ok(), "{:?}", line.now);
+    assert_eq!(line.enforce, Err(Unknown::OnlyProxiesKnow));
+    let enforced = observed_line(&load_aware(true), "mode: ENFORCE", true);
+    assert_eq!(enforced.enforce, enforced.now);
+    assert!(enforced.now.is_ok());
+    assert!(
+        Unknown::OnlyProxiesKnow
+            .text()
+            .contains("only they can tell")
+    );
+}
+
+/// The fleet's assignment has 200 of 300 proxies: host counts are those of the sample.
+#[test]
+fn a_sample_of_a_large_fleet_is_named_where_it_holds_a_zone_above_its_line() {
+    let mut driver = Driver::new("mode: SHADOW");
+    let zone = |index: usize| ["a", "b", "c"][index.saturating_sub(297)];
+    let nodes: Vec<_> = (0..300)
+        .map(|index| driver::node(NodeClass::Envoy, &format!("n{index}"), zone(index)))
+        .collect();
+    for node in &nodes {
+        driver.open(node);
+    }
+    driver.traffic(&[(&nodes[0], 25), (&nodes[298], 15), (&nodes[299], 60)], 5);
+    let line = lines(&driver, &ShareCache::default()).remove(0);
+    let reason = |zone: &str| {
+        let of = |line: &&ZoneLine| line.locality == Locality::zone_only(zone);
+        let found = line.zones.iter().find(of).unwrap();
+        found.above_line.as_deref().map(str::to_owned)
+    };
+    let c = reason("c").unwrap();
+    assert!(c.contains("routing assumes 0.5"), "{c}");
+    assert!(
+        c.ends_with("host counts are those of 199 proxies that stand for 300")
+            || c.ends_with("host counts are those of 200 proxies that stand for 300"),
+        "{c}"
+    );
+    assert_eq!(reason("a"), None, "below its line");
+}
+
+/// With SHADOW the policy of a relayed server passes as it is: if it says that proxies follow
+/// demand, they do.
+#[test]
+fn a_relayed_policy_decides_what_routing_is_based_on() {
+    let policy = policy(
+        "round_robin.v3.RoundRobin",
+        "locality_lb_config: {zone_aware_lb_config: {min_cluster_size: 1, locality_basis: \
+         LRS_REPORTED_RATE}}",
+    );
+    let upstream = driver::config_of(&policy, "mode: 'OFF'");
+    let relayed = &upstream.services["orders"];
+    for (class, basis) in [
+        (NodeClass::Plimsoll, "measured_demand"),
+        (NodeClass::Envoy, "host_counts"),
+    ] {
+        let mut driver = Driver::with_config(driver::parse(
+            "{relay: {address: 'a:1'}, load_reporting: {interval: 1s}, \
+             services: [{cluster: {name: orders}, mode: SHADOW}]}",
+        ));
+        let nodes = fleet(class);
+        for node in &nodes {
+            driver.open(node);
+        }
+        let cluster = RelayedResource::Cluster {
+            cluster: "orders".into(),
+            version: "1".into(),
+            config: Arc::clone(&relayed.config),
+        };
+        let assignment = RelayedResource::Assignment {
+            cluster: "orders".into(),
+            name: "orders".into(),
+            version: "1".into(),
+            assignment: Arc::clone(&relayed.assignment),
+        };
+        for resource in [cluster, assignment] {
+            driver.state.handle_relayed(resource, driver.now);
+        }
+        driver.traffic(&[(&nodes[0], 50), (&nodes[1], 35), (&nodes[2], 15)], 5);
+        let line = lines(&driver, &ShareCache::default()).remove(0);
+        assert_eq!(line.basis, basis, "{class:?}");
+    }
 }

@@ -13,12 +13,16 @@ use opentelemetry_proto::tonic::collector::metrics::v1::{
 use opentelemetry_proto::tonic::common::v1::any_value;
 use opentelemetry_proto::tonic::metrics::v1::{metric, number_data_point};
 use plimsoll_core::stats::{Metric, MetricKind, Value};
-use tokio::net::TcpListener;
+use plimsoll_serve::{
+    ClientTlsSettings, PemSource, ServerTlsSettings, server_tls_without_resumption,
+};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
 use tonic::Response;
 use tonic::transport::server::TcpIncoming;
 
 use super::*;
-use crate::config::{ConfigFile, ControlConfig};
+use crate::config::{ConfigFile, ControlConfig, RelayTls};
 use crate::run::{Bound, Context};
 
 /// Names of series with labels, and their latest values.
@@ -106,7 +110,144 @@ fn exporter(address: SocketAddr) -> Otlp {
     Otlp {
         endpoint: format!("http://{address}").parse().unwrap(),
         interval: Duration::from_millis(20),
+        tls: None,
     }
+}
+
+/// Certificates of a collector and of its client, by one authority.
+struct Certificates(tempfile::TempDir);
+
+impl Certificates {
+    fn new() -> Self {
+        let directory = Self(tempfile::tempdir().unwrap());
+        let authority_key = rcgen::KeyPair::generate().unwrap();
+        let mut authority = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let signed = authority.self_signed(&authority_key).unwrap();
+        directory.write("ca.pem", &signed.pem());
+        let issuer = rcgen::Issuer::new(authority, authority_key);
+        for (name, purpose) in [
+            ("server", rcgen::ExtendedKeyUsagePurpose::ServerAuth),
+            ("client", rcgen::ExtendedKeyUsagePurpose::ClientAuth),
+        ] {
+            let key = rcgen::KeyPair::generate().unwrap();
+            let names = vec!["collector.example".to_owned()];
+            let mut params = rcgen::CertificateParams::new(names).unwrap();
+            params.extended_key_usages = vec![purpose];
+            let signed = params.signed_by(&key, &issuer).unwrap();
+            directory.write(&format!("{name}.pem"), &signed.pem());
+            directory.write(&format!("{name}.key"), &key.serialize_pem());
+        }
+        directory
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.0.path().join(name), text).unwrap();
+    }
+
+    fn pem(&self, name: &str) -> PemSource {
+        PemSource::File(self.0.path().join(name))
+    }
+
+    fn pair(&self, name: &str) -> (PemSource, PemSource) {
+        let [certificate, key] = ["pem", "key"].map(|end| self.pem(&format!("{name}.{end}")));
+        (certificate, key)
+    }
+
+    /// Settings of a client that trusts this authority.
+    fn client(&self, certificate: Option<(PemSource, PemSource)>) -> Arc<RelayTls> {
+        Arc::new(RelayTls {
+            settings: ClientTlsSettings {
+                ca: self.pem("ca.pem"),
+                certificate,
+                alpn: vec!["h2".to_owned()],
+            },
+            server_name: Some("collector.example".to_owned()),
+        })
+    }
+
+    /// Terminates TLS in front of a collector, and demands certificates of clients.
+    async fn terminate(&self, collector: SocketAddr) -> SocketAddr {
+        let (certificate, key) = self.pair("server");
+        let settings = ServerTlsSettings {
+            certificate,
+            key,
+            client_ca: Some(self.pem("ca.pem")),
+            require_client_certificate: true,
+            alpn: vec!["h2".to_owned()],
+        };
+        let config = server_tls_without_resumption(&settings).unwrap();
+        let acceptor = TlsAcceptor::from(config.config);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((socket, _)) = listener.accept().await {
+                let acceptor = acceptor.clone();
+                tokio::spawn(async move {
+                    let mut secured = acceptor.accept(socket).await?;
+                    let mut plain = TcpStream::connect(collector).await?;
+                    tokio::io::copy_bidirectional(&mut secured, &mut plain).await
+                });
+            }
+        });
+        address
+    }
+}
+
+fn secured(address: SocketAddr, tls: Arc<RelayTls>) -> Otlp {
+    Otlp {
+        endpoint: format!("https://{address}").parse().unwrap(),
+        tls: Some(tls),
+        ..exporter(address)
+    }
+}
+
+fn exports(context: &Context, result: &'static str) -> Option<u64> {
+    let values = context.handle.counters().values();
+    values.get(&("otlp_exports_total", result)).copied()
+}
+
+#[tokio::test]
+async fn a_collector_with_tls_gets_metrics_from_a_client_with_a_certificate() {
+    let (collector, received) = collect().await;
+    let certificates = Certificates::new();
+    let address = certificates.terminate(collector).await;
+    let context = context();
+    let client = certificates.client(Some(certificates.pair("client")));
+    start(context.clone(), secured(address, client)).unwrap();
+    wait_for(|| exports(&context, "ok")).await;
+    let received = received.lock().unwrap().clone();
+    let name = "plimsoll_control_clusters mode=SHADOW";
+    assert_eq!(received.get(name), Some(&1.0));
+    context.stopping.cancel();
+}
+
+#[tokio::test]
+async fn certificates_that_do_not_fit_fail_the_export() {
+    let (collector, received) = collect().await;
+    let certificates = Certificates::new();
+    let address = certificates.terminate(collector).await;
+    let stranger = Certificates::new();
+    let other_authority = stranger.client(Some(certificates.pair("client")));
+    let without_certificate = certificates.client(None);
+    for tls in [other_authority, without_certificate] {
+        let context = context();
+        start(context.clone(), secured(address, tls)).unwrap();
+        wait_for(|| exports(&context, "failed")).await;
+        assert_eq!(exports(&context, "ok"), None);
+        context.stopping.cancel();
+    }
+    assert!(received.lock().unwrap().is_empty());
+    let missing = Arc::new(RelayTls {
+        settings: ClientTlsSettings {
+            ca: certificates.pem("missing.pem"),
+            certificate: None,
+            alpn: Vec::new(),
+        },
+        server_name: None,
+    });
+    let error = start(context(), secured(address, missing)).unwrap_err();
+    assert!(error.to_string().contains("missing.pem"), "{error}");
 }
 
 async fn wait_for<T>(mut found: impl FnMut() -> Option<T>) -> T {
@@ -169,10 +310,7 @@ async fn failures_are_counted_and_exports_recover() {
     drop(listener);
     let context = context();
     start(context.clone(), exporter(address)).unwrap();
-    let count = |result| {
-        let values = context.handle.counters().values();
-        values.get(&("otlp_exports_total", result)).copied()
-    };
+    let count = |result| exports(&context, result);
     wait_for(|| count("failed")).await;
     assert_eq!(count("ok"), None);
     let Ok(listener) = TcpListener::bind(address).await else {

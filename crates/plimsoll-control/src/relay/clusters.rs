@@ -25,7 +25,9 @@ impl RelayedClusters {
     /// Stores a resource of the relayed server; returns whether it has changed.
     pub(crate) fn update(&mut self, relayed: RelayedResource) -> bool {
         let (cluster, is_changed) = match relayed {
-            RelayedResource::Cluster { cluster, config } => {
+            RelayedResource::Cluster {
+                cluster, config, ..
+            } => {
                 let before = self
                     .configs
                     .insert(Arc::clone(&cluster), Arc::clone(&config));
@@ -34,6 +36,7 @@ impl RelayedClusters {
             RelayedResource::Assignment {
                 cluster,
                 assignment,
+                ..
             } => {
                 let name = Arc::clone(&cluster);
                 let before = self.assignments.insert(name, Arc::clone(&assignment));

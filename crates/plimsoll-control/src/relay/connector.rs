@@ -1,4 +1,5 @@
-//! [`RelayConnector`]: connections to the relayed server with TLS. Certificates are loaded again
+//! [`RelayConnector`]: connections to other servers with TLS: the relayed one, etcd, a collector of
+//! metrics. Certificates are loaded again
 //! when their files change; open connections are not affected.
 
 use std::io;
@@ -6,16 +7,18 @@ use std::sync::Arc;
 
 use http::Uri;
 use http::uri::Scheme;
+use hyper_util::rt::TokioIo;
 use plimsoll_serve::{TlsError, WatchedTls, client_tls};
 use plimsoll_xds::driver::{Connecting, Connector, Socket};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tower::{Service, service_fn};
 
 use crate::config::RelayTls;
 
-/// Dials the relayed server.
+/// Dials with certificates that are loaded again when their files change.
 #[derive(Debug)]
 pub(crate) struct RelayConnector {
     tls: WatchedTls<Arc<ClientConfig>>,
@@ -46,6 +49,24 @@ impl RelayConnector {
     pub(crate) fn reloads(&self) -> (u64, u64) {
         self.tls.reloads()
     }
+}
+
+/// Returns what a gRPC channel dials with. The URI of its endpoint must have the scheme `http`:
+/// channels refuse to leave TLS to others else.
+pub(crate) fn dialer(
+    connector: Arc<RelayConnector>,
+) -> impl Service<
+    Uri,
+    Response = TokioIo<Box<dyn Socket>>,
+    Error = io::Error,
+    Future = impl Future<Output = io::Result<TokioIo<Box<dyn Socket>>>> + Send,
+> + Clone
++ Send
++ 'static {
+    service_fn(move |uri: Uri| {
+        let connecting = connector.connect(&uri);
+        async move { connecting.await.map(TokioIo::new) }
+    })
 }
 
 impl Connector for RelayConnector {

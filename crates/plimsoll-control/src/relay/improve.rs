@@ -59,7 +59,7 @@ pub(super) fn cluster(
     };
     let steering = steering(&service, overlay.class, overlay.fleet_ramp);
     let uses_weights = steering == Steering::Demand(Delivery::LocalityWeights);
-    let is_plimsoll = overlay.class == NodeClass::Plimsoll;
+    let is_engine = matches!(overlay.class, NodeClass::Plimsoll | NodeClass::EnvoyModule);
     let rewrite = || {
         let (config, locality) = policy(&service, overlay.class, steering);
         rewrite_cluster_policy(body, &config, locality)
@@ -70,9 +70,11 @@ pub(super) fn cluster(
         Steering::Demand(_) => rewrite()?,
         Steering::FeedForward(_) if written.has_explicit_policy => rewrite()?,
         // The fleet's assignment has demand for other services, which must not influence this one.
-        Steering::AsConfigured(_) if is_plimsoll && service.config.uses_demand_feed_forward() => {
+        Steering::AsConfigured(_) if is_engine && service.config.uses_demand_feed_forward() => {
             rewrite()?
         }
+        // Envoy's own policy in the cluster does not know the controller.
+        Steering::FeedForward(_) if overlay.class == NodeClass::EnvoyModule => rewrite()?,
         Steering::AsConfigured(_) | Steering::HostCounts | Steering::FeedForward(_) => body.clone(),
     };
     let reports = read.lrs_self || service.mode == Mode::Off;

@@ -324,6 +324,7 @@ impl Merge {
             self.events.push_back(match &improved {
                 Ok(improved) => MergeEvent::Learned(RelayedResource::Cluster {
                     cluster: Arc::clone(name),
+                    version: Arc::clone(&original.version),
                     config: Arc::clone(&improved.service.config),
                 }),
                 Err(error) => unreadable(CLUSTER, name, error),
@@ -370,6 +371,8 @@ impl Merge {
             self.events.push_back(match &improved {
                 Ok(improved) => MergeEvent::Learned(RelayedResource::Assignment {
                     cluster: Arc::clone(service.name()),
+                    name: Arc::clone(name),
+                    version: Arc::clone(&original.version),
                     assignment: Arc::clone(&improved.assignment),
                 }),
                 Err(error) => unreadable(CLUSTER_LOAD_ASSIGNMENT, name, error),

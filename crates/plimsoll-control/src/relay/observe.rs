@@ -50,6 +50,7 @@ impl Observer {
             let config = read.config.with_health_checking(HealthChecking::default());
             learned.push(RelayedResource::Cluster {
                 cluster: Arc::clone(&resource.name),
+                version: Arc::clone(&resource.version),
                 config: Arc::new(config),
             });
         }
@@ -74,6 +75,8 @@ impl Observer {
             if let Ok(assignment) = decode_assignment(&resource.body) {
                 learned.push(RelayedResource::Assignment {
                     cluster: Arc::clone(cluster),
+                    name: Arc::clone(&resource.name),
+                    version: Arc::clone(&resource.version),
                     assignment: Arc::new(assignment),
                 });
             }

@@ -25,9 +25,10 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::*;
+use crate::audit::AuditEntry;
 use crate::config::{ConfigFile, ControlConfig};
 use crate::explain::{Question, explain};
-use crate::load_line::Traffic;
+use crate::load_line::{LoadLine, Traffic, ZoneTraffic};
 use crate::run::{Bound, Context};
 use crate::server::{Discovery, Handle, LoadReporting, start};
 
@@ -278,33 +279,33 @@ async fn clusters_are_shown_without_services() {
         let unchanged = |body: &Bytes| *body == original;
         relayed.wait_for(type_url, "orders", unchanged).await;
     }
-    let info = node("envoy").info;
+    // A proxy in each of two zones: a has two hosts of three, b the other one.
+    let own = node("envoy").info;
+    let mut other = own.clone();
+    other.node.id = "n2".into();
+    other.node.locality = Locality::new("r", "b", "");
     let reporting = LoadReporting::new(handle.clone());
-    let mut session = LrsHandler::open(&reporting, &info, &ClientInfo::default())
-        .await
-        .unwrap();
+    let mut sessions = Vec::new();
+    for (info, requests) in [(own, 30), (other, 60)] {
+        let opened = LrsHandler::open(&reporting, &info, &ClientInfo::default()).await;
+        sessions.push((opened.unwrap(), info, requests));
+    }
     let bound = Bound {
         xds: server.address,
         admin: None,
         read_only: None,
     };
-    let context = Context::new(handle, bound);
+    let context = Context::new(handle.clone(), bound);
     let work = async {
         loop {
-            let stats = ClusterStats {
-                cluster_name: "orders".into(),
-                upstream_locality_stats: vec![UpstreamLocalityStats {
-                    locality: info.node.locality.clone(),
-                    total_issued_requests: 30,
-                    ..Default::default()
-                }],
-                total_dropped_requests: 0,
-                load_report_interval: Duration::from_millis(100),
-            };
-            session.reporter.report(&info.node, vec![stats]).await;
+            for (session, info, requests) in &mut sessions {
+                let stats = local_stats(&info.node.locality, *requests);
+                session.reporter.report(&info.node, vec![stats]).await;
+            }
             let lines = context.load_lines(Duration::from_secs(1)).await.unwrap();
             let line = lines.get("front", "orders").cloned();
-            if let Some(line) = line.filter(|line| !line.warming_up && line.enforce.is_some()) {
+            let is_complete = |line: &LoadLine| !line.warming_up && line.enforce.is_ok();
+            if let Some(line) = line.filter(is_complete) {
                 return line;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -313,15 +314,52 @@ async fn clusters_are_shown_without_services() {
     let line = tokio::time::timeout(Duration::from_secs(20), work)
         .await
         .unwrap();
-    // The server's policy ignores zones: three hosts share the requests of zone a. With ENFORCE
-    // zone a keeps what its two hosts can serve, which is the same.
-    let load = |traffic: Option<Traffic>| traffic.unwrap().zones[0].load.unwrap();
-    assert!((load(line.now) - 1.0).abs() < 0.01);
-    assert!((load(line.enforce) - 1.0).abs() < 0.01);
-    assert!(
-        (load(line.seen) - 1.5).abs() < 0.01,
-        "all were reported in zone a"
-    );
+    let loads = |traffic: &Traffic| {
+        let load = |zone: &ZoneTraffic| (zone.load.unwrap_or(0.0) * 100.0).round();
+        traffic.zones.iter().map(load).collect::<Vec<_>>()
+    };
+    // The server's policy ignores zones: three hosts share all requests. Proxies report that they
+    // keep a third of the demand in zone a, which has two thirds of the capacity.
+    assert_eq!(loads(&line.now.unwrap()), [100.0, 100.0]);
+    assert_eq!(loads(&line.enforce.unwrap()), [100.0, 100.0]);
+    assert_eq!(loads(&line.seen.unwrap()), [50.0, 200.0]);
+    audit_names_resources(&handle, upstream.address).await;
+}
+
+/// A report of requests that all stayed in their zone.
+fn local_stats(locality: &Locality, requests: u64) -> ClusterStats {
+    ClusterStats {
+        cluster_name: "orders".into(),
+        upstream_locality_stats: vec![UpstreamLocalityStats {
+            locality: locality.clone(),
+            total_issued_requests: requests,
+            ..Default::default()
+        }],
+        total_dropped_requests: 0,
+        load_report_interval: Duration::from_millis(100),
+    }
+}
+
+/// Waits until the audit has the cluster, with its resource and version.
+async fn audit_names_resources(handle: &Handle, upstream: SocketAddr) {
+    let recorded = async {
+        loop {
+            let is_relayed = |entry: &AuditEntry| entry.by.starts_with("relay of ");
+            if let Some(entry) = handle.audit().all().into_iter().find(is_relayed) {
+                return entry;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let limit = Duration::from_secs(20);
+    let entry = tokio::time::timeout(limit, recorded).await.unwrap();
+    assert_eq!(*entry.by, format!("relay of {upstream}"));
+    let change = &entry.changes[0];
+    assert_eq!(change.service.as_deref(), Some("orders"));
+    assert_eq!(change.after.as_deref(), Some("3 endpoints"));
+    let source = change.source.as_deref().unwrap();
+    assert!(source.starts_with("Cluster orders version "), "{source}");
+    assert!(entry.text().contains("added (3 endpoints), Cluster orders"));
 }
 
 const ORCA: &str = "

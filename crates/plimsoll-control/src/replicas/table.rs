@@ -26,7 +26,7 @@ pub(super) struct SharedNode {
     /// Revision of the record in the store that was seen last.
     pub(super) revision: i64,
     /// Streams to this replica: discovery, load reporting.
-    streams: [u32; 2],
+    streams: [u32; 3],
     /// Time of the latest load report to this replica, while the stream is open.
     pub(super) reported_at: Option<Instant>,
     /// Until when the node counts with its last report although its load reporting stream has
@@ -47,7 +47,7 @@ impl SharedNode {
             stats: Arc::default(),
             owner,
             revision: 0,
-            streams: [0; 2],
+            streams: [0; 3],
             reported_at: None,
             waits_until: None,
             missing_since: None,
@@ -68,7 +68,7 @@ impl SharedNode {
     }
 
     pub(super) const fn has_stream(&self) -> bool {
-        self.streams[0] + self.streams[1] > 0
+        self.streams[0] + self.streams[1] + self.streams[2] > 0
     }
 
     /// Whether the node counts by its record: it has a report, and none to this replica.
@@ -142,5 +142,113 @@ impl Table {
         let key = key.clone();
         let node = self.take(&key)?;
         Some((key, node))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_core::model::load_report::Node;
+    use plimsoll_core::model::locality::Locality;
+
+    use super::*;
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_nanos(seconds * 1_000_000_000)
+    }
+
+    fn node(id: &str, owner: Owner, due: Option<u64>) -> (NodeKey, SharedNode) {
+        let node = Node {
+            id: id.into(),
+            cluster: "fleet".into(),
+            locality: Locality::default(),
+        };
+        let key = NodeKey::of(&node);
+        let info = NodeInfo {
+            node,
+            user_agent_name: String::new(),
+            user_agent_version: String::new(),
+            client_features: Vec::new(),
+        };
+        let mut shared = SharedNode::new(Arc::new(info), owner);
+        shared.due = due.map(at);
+        (key, shared)
+    }
+
+    #[test]
+    fn streams_are_counted_by_kind() {
+        let (_, mut node) = node("a", Owner::Us, None);
+        assert!(!node.has_stream());
+        let kinds = [StreamKind::Ads, StreamKind::Lrs, StreamKind::Module];
+        for kind in kinds {
+            node.open(kind);
+            node.open(kind);
+            assert!(node.has_stream());
+            assert!(!node.close(kind), "one is left");
+            assert!(node.has_stream());
+            assert!(node.close(kind));
+            assert!(!node.has_stream());
+            assert!(node.close(kind), "none is left");
+        }
+        for kind in kinds {
+            node.open(kind);
+        }
+        for (index, kind) in kinds.into_iter().enumerate() {
+            assert!(node.close(kind));
+            assert_eq!(node.has_stream(), index < 2);
+        }
+    }
+
+    #[test]
+    fn a_node_counts_by_its_record_while_it_reports_elsewhere() {
+        let (_, mut node) = node("a", Owner::Us, None);
+        assert!(!node.repeats(), "it has no report");
+        node.stats = [ClusterStats {
+            cluster_name: "orders".into(),
+            upstream_locality_stats: Vec::new(),
+            total_dropped_requests: 0,
+            load_report_interval: std::time::Duration::from_secs(1),
+        }]
+        .into();
+        assert!(node.repeats());
+        node.reported_at = Some(at(1));
+        assert!(!node.repeats(), "it reports to us");
+        node.owner = Owner::Other("b".into());
+        assert!(node.repeats());
+        let Effect::Report(info, stats) = node.report() else {
+            panic!("a report");
+        };
+        assert_eq!((&*info.node.id, stats.len()), ("a", 1));
+    }
+
+    #[test]
+    fn nodes_are_taken_out_when_they_are_due() {
+        let mut table = Table::default();
+        let other = || Owner::Other("b".into());
+        for (key, shared) in [
+            node("late", other(), Some(9)),
+            node("early", Owner::Us, Some(3)),
+            node("never", Owner::Us, None),
+        ] {
+            table.insert(key, shared);
+        }
+        assert_eq!((table.len(), table.owned()), (3, 2));
+        let ids = |keys: Vec<NodeKey>| keys.into_iter().map(|key| key.id).collect::<Vec<_>>();
+        let expected: [Arc<str>; 3] = ["early".into(), "late".into(), "never".into()];
+        assert_eq!(ids(table.keys()), expected);
+        let owned = ids(table.owned_keys().collect());
+        assert_eq!(owned, [expected[0].clone(), expected[2].clone()]);
+        assert_eq!(table.next_due(), Some(at(3)));
+        assert!(table.take_due(at(2)).is_none());
+        let (early, mut shared) = table.take_due(at(3)).unwrap();
+        assert_eq!(&*early.id, "early");
+        assert!(table.get(&early).is_none());
+        assert_eq!(table.next_due(), Some(at(9)));
+        shared.due = Some(at(12));
+        table.insert(early.clone(), shared);
+        assert!(table.get(&early).is_some());
+        let late = node("late", other(), None).0;
+        assert!(table.take(&late).is_some());
+        assert!(table.take(&late).is_none());
+        assert_eq!((table.len(), table.next_due()), (2, Some(at(12))));
     }
 }

@@ -87,6 +87,11 @@ impl AdsHandler for Discovery {
         };
         let node = &opening.node.info.node;
         let authorization = Authorization::check(&self.handle, client, node, Purpose::Discovery)?;
+        if self.handle.discovery.is_awaited() {
+            // Clients keep what they have and come back; a view without services would empty them.
+            let reason = "services of Kubernetes have not been listed since the start";
+            return Err(Status::unavailable(reason));
+        }
         let (reply, response) = oneshot::channel();
         let info = Arc::new(opening.node.info);
         let open = Message::OpenAds {

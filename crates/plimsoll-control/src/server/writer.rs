@@ -3,7 +3,7 @@
 //! It processes messages in bursts and publishes changed views once per burst: when a thousand
 //! proxies reconnect, the number of updates is that of the bursts, not that of the proxies.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use plimsoll_core::log_line;
@@ -13,6 +13,7 @@ use plimsoll_xds::driver::{Clock, LrsInstructions};
 use plimsoll_xds::node::NodeInfo;
 use tokio::sync::{Semaphore, mpsc, watch};
 
+use super::discovery::DiscoveryGate;
 use super::event_log;
 use super::recent::RecentEvents;
 use super::record::StreamRecords;
@@ -20,14 +21,14 @@ use super::throttle::Throttle;
 use super::{
     ClosedStream, Handle, Message, OpenedReporting, OpenedStream, QUEUE_CAPACITY, StreamGuard,
 };
-use crate::audit::{Audit, AuditKind, Change, changes};
+use crate::audit::{Audit, AuditKind, Change, RelayedAudit, changes, discovered_changes};
 use crate::config::ControlConfig;
 use crate::counters::Counters;
 use crate::fleet::StreamKind;
 use crate::log_lines;
 use crate::relay::Overlay;
 use crate::replicas::NodeKey;
-use crate::state::{State, ViewKey};
+use crate::state::{DiscoveredChanges, State, TrafficKey, ViewKey};
 use crate::store::{ReplicaIdentity, StoreStats, TooLarge};
 
 const BURST: usize = 256;
@@ -45,6 +46,8 @@ pub struct Writer {
     audit: Arc<Audit>,
     /// Entry of the audit whose views are not published yet.
     undelivered: Option<u64>,
+    /// Changes of the relayed server.
+    relayed: RelayedAudit,
     throttle: Arc<Throttle>,
     /// Sender for stream guards. Unbounded, because `drop` cannot wait; there are never more
     /// messages in it than open streams.
@@ -52,7 +55,7 @@ pub struct Writer {
     views: BTreeMap<ViewKey, watch::Sender<Arc<View>>>,
     /// Used instead of `views` if the configuration has a relay.
     overlays: BTreeMap<ViewKey, watch::Sender<Arc<Overlay>>>,
-    instructions: BTreeMap<Arc<str>, watch::Sender<LrsInstructions>>,
+    instructions: BTreeMap<TrafficKey, watch::Sender<LrsInstructions>>,
     store: Option<Arc<StoreStats>>,
 }
 
@@ -84,6 +87,7 @@ pub fn start_replica(
     let throttle = Arc::new(Throttle::default());
     let queue_bytes_capacity = config.limits.queue_bytes;
     let rules = Arc::new(watch::Sender::new(Arc::clone(&config.rules)));
+    let discovery = Arc::new(DiscoveryGate::new(&config));
     let store = replica.map(|_| Arc::<StoreStats>::default());
     let mut state = State::new(config, clock.now()).with_unix_origin(clock.unix_origin());
     if let Some(replica) = replica {
@@ -100,6 +104,7 @@ pub fn start_replica(
         records: Arc::clone(&records),
         audit: Arc::clone(&audit),
         undelivered: None,
+        relayed: RelayedAudit::default(),
         throttle: Arc::clone(&throttle),
         close_sender: closes,
         views: BTreeMap::new(),
@@ -117,6 +122,7 @@ pub fn start_replica(
         queue_bytes: Arc::new(Semaphore::new(queue_bytes_capacity)),
         queue_bytes_capacity,
         rules,
+        discovery,
         refusals: Arc::default(),
         store,
     };
@@ -127,7 +133,8 @@ impl Writer {
     /// Processes messages until every handle is dropped.
     pub async fn run(mut self) {
         loop {
-            let deadline = self.state.poll_timeout();
+            let deadlines = [self.state.poll_timeout(), self.relayed.poll_timeout()];
+            let deadline = deadlines.into_iter().flatten().min();
             tokio::select! {
                 message = self.messages.recv() => match message {
                     Some(message) => self.handle(message),
@@ -147,7 +154,25 @@ impl Writer {
             while let Ok(close) = self.closes.try_recv() {
                 self.close(&close);
             }
+            self.audit_relayed();
             self.publish();
+        }
+    }
+
+    /// Records what a relayed server changed.
+    fn audit_relayed(&mut self) {
+        let now = self.clock.now();
+        if self.relayed.poll_timeout().is_none_or(|due| due > now) {
+            return;
+        }
+        let changed = self
+            .relayed
+            .poll(|name| self.state.relayed_service(name), now);
+        let relay = self.state.config().relay.as_ref();
+        if let Some(address) = relay.map(|relay| relay.address.clone())
+            && !changed.is_empty()
+        {
+            self.audit(AuditKind::Changed, &format!("relay of {address}"), changed);
         }
     }
 
@@ -170,9 +195,9 @@ impl Writer {
                 let _ = reply.send(opened);
             }
             Message::OpenLrs { node, peer, reply } => {
-                let kind = StreamKind::Lrs;
+                let kind = StreamKind::of_lrs(&node);
                 let opened = self.state.handle_open(&node, kind, false, peer, now);
-                let _ = reply.send(opened.map(|_| self.open_reporting(node)));
+                let _ = reply.send(opened.map(|_| self.open_reporting(node, kind)));
             }
             Message::Report { node, stats, .. } => {
                 // Nodes that report all clusters also report ones unknown here, which is no error.
@@ -185,9 +210,13 @@ impl Writer {
                 }
                 self.state.handle_report(&node, &stats, now);
             }
-            Message::RelayedResource(relayed) => self.state.handle_relayed(relayed, now),
+            Message::RelayedResource(relayed) => {
+                self.relayed.handle(&relayed, now);
+                self.state.handle_relayed(relayed, now);
+            }
             Message::Store(input) => self.state.handle_store(input, now),
             Message::Config { config, by } => self.configure(config, &by),
+            Message::Discovered(changes) => self.discover(&changes),
             Message::Inspect(inspect) => inspect(&self.state, now),
         }
     }
@@ -211,17 +240,17 @@ impl Writer {
         OpenedStream::View(views.subscribe(), guard)
     }
 
-    fn open_reporting(&mut self, node: Arc<NodeInfo>) -> OpenedReporting {
-        let fleet = Arc::clone(&node.node.cluster);
+    fn open_reporting(&mut self, node: Arc<NodeInfo>, kind: StreamKind) -> OpenedReporting {
+        let key = TrafficKey::of(&node);
         let state = &self.state;
-        let sender = self.instructions.entry(fleet).or_insert_with_key(|fleet| {
+        let sender = self.instructions.entry(key).or_insert_with_key(|key| {
             watch::Sender::new(LrsInstructions {
                 settings: Arc::new(state.lrs_settings()),
-                traffic: state.traffic(fleet),
+                traffic: state.traffic(key),
             })
         });
         let instructions = sender.subscribe();
-        (instructions, self.guard(node, StreamKind::Lrs, None))
+        (instructions, self.guard(node, kind, None))
     }
 
     fn guard(&self, node: Arc<NodeInfo>, kind: StreamKind, key: Option<ViewKey>) -> StreamGuard {
@@ -240,8 +269,28 @@ impl Writer {
             // Dropping the senders closes the streams; proxies reconnect and get new resources.
             self.views.clear();
             self.overlays.clear();
+            self.relayed.clear();
         }
         self.state.handle_config(config, self.clock.now());
+        self.publish_lrs_settings();
+    }
+
+    fn discover(&mut self, changes: &DiscoveredChanges) {
+        let before = Arc::clone(self.state.config());
+        let mut names: BTreeSet<Arc<str>> = changes.services.keys().cloned().collect();
+        if changes.is_complete {
+            names.extend(self.state.discovered().keys().cloned());
+        }
+        self.state.handle_discovered(changes, self.clock.now());
+        let changed = discovered_changes(&before, self.state.config(), names.iter());
+        if changed.is_empty() {
+            return;
+        }
+        self.audit(AuditKind::Changed, "Kubernetes", changed);
+        self.publish_lrs_settings();
+    }
+
+    fn publish_lrs_settings(&self) {
         let settings = Arc::new(self.state.lrs_settings());
         for instructions in self.instructions.values() {
             instructions.send_modify(|current| current.settings = Arc::clone(&settings));
@@ -286,12 +335,12 @@ impl Writer {
                 self.state.handle_view_unused(key);
             }
         }
-        let fleet = &close.node.node.cluster;
-        if close.kind == StreamKind::Lrs
-            && let Some(instructions) = self.instructions.get(fleet)
+        let receivers = TrafficKey::of(&close.node);
+        if close.kind != StreamKind::Ads
+            && let Some(instructions) = self.instructions.get(&receivers)
             && instructions.receiver_count() == 0
         {
-            self.instructions.remove(fleet);
+            self.instructions.remove(&receivers);
         }
     }
 
@@ -311,8 +360,8 @@ impl Writer {
                 overlays.send_replace(overlay);
             }
         }
-        while let Some((fleet, traffic)) = self.state.poll_traffic() {
-            if let Some(instructions) = self.instructions.get(&fleet) {
+        while let Some((receivers, traffic)) = self.state.poll_traffic() {
+            if let Some(instructions) = self.instructions.get(&receivers) {
                 instructions.send_modify(|current| current.traffic = traffic);
             }
         }

@@ -99,7 +99,12 @@ impl State {
     /// Returns the number of streams of one kind of a node, if that is more than a proxy opens.
     fn shared_streams(&self, (fleet, id): &(Arc<str>, Arc<str>)) -> Option<u32> {
         let member = self.fleets.member(fleet, id)?;
-        let streams = member.ads_streams.max(member.lrs_streams);
+        let streams = [
+            member.ads_streams,
+            member.lrs_streams,
+            member.module_streams,
+        ];
+        let streams = streams.into_iter().max()?;
         (streams > 1 && NodeClass::of(&member.info) != NodeClass::Grpc).then_some(streams)
     }
 }

@@ -1,19 +1,21 @@
 //! Rebuilds the views, overlays and plans of fleets that changed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use plimsoll_core::model::locality::Locality;
 use plimsoll_xds::ads::view::View;
 
-use super::{State, ViewKey};
+use super::{State, TrafficKey, ViewKey};
 use crate::delivery::NodeClass;
 use crate::fleet_plan::{FleetPlan, Plans, plan};
 use crate::view::Withheld;
 
 impl State {
     pub(super) fn refresh(&mut self) {
+        let mut refreshed = BTreeSet::new();
         while let Some(fleet) = self.dirty.pop_first() {
+            refreshed.insert(Arc::clone(&fleet));
             let plan = FleetPlan::new(&fleet, &self.fleets, &self.config, &self.plans);
             let holding = (self.hold_until.is_some() || self.awaits_store())
                 && !has_demand(&self.plans, &fleet);
@@ -51,7 +53,7 @@ impl State {
                 *overlay = Arc::new(next);
                 self.changed_overlays.insert(key.clone());
             }
-            self.changed_traffic.insert(Arc::clone(&fleet));
+            self.changed_traffic.extend(TrafficKey::all(&fleet));
             if self.is_fleet_gone(&fleet) {
                 self.plans.retain(|scope, _| scope.fleet != fleet);
                 self.plan_times.retain(|scope, _| scope.fleet != fleet);
@@ -60,6 +62,7 @@ impl State {
                 self.fleet_plans.insert(fleet, plan);
             }
         }
+        self.refresh_services(&refreshed);
     }
 
     /// Whether a fleet has no nodes and no views left. Fleet names come from the network.
@@ -80,7 +83,7 @@ pub(super) fn has_demand(plans: &Plans, fleet: &Arc<str>) -> bool {
 }
 
 /// Returns whether to withhold demand from receivers with `key`.
-fn withheld(key: &ViewKey, holding: bool) -> Withheld {
+pub(super) fn withheld(key: &ViewKey, holding: bool) -> Withheld {
     if key.returning && holding {
         Withheld::Demand
     } else {
@@ -88,7 +91,7 @@ fn withheld(key: &ViewKey, holding: bool) -> Withheld {
     }
 }
 
-fn first_key(fleet: &Arc<str>) -> ViewKey {
+pub(super) fn first_key(fleet: &Arc<str>) -> ViewKey {
     ViewKey {
         fleet: Arc::clone(fleet),
         class: NodeClass::Plimsoll,

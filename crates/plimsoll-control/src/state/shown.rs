@@ -4,12 +4,13 @@
 use std::sync::Arc;
 
 use plimsoll_core::model::cluster::LocalityPolicy;
+use plimsoll_core::model::zone_aware::{LocalityBasis, ZoneAware};
 use plimsoll_core::planner::fractions::ZoneFraction;
 use plimsoll_core::planner::{FleetView, Plan};
 use plimsoll_core::time::Instant;
 
 use super::{State, has_demand};
-use crate::config::Service;
+use crate::config::{Mode, Service};
 use crate::delivery::{NodeClass, Steering, fleet_ramp, steering};
 use crate::fleet_plan::{FleetPlan, plan};
 
@@ -19,6 +20,11 @@ impl State {
     pub fn shown_services(&self) -> impl Iterator<Item = &Arc<Service>> {
         let observed = self.relayed.observed().filter(|_| self.wants_all_reports());
         self.config.services.values().chain(observed)
+    }
+
+    /// Returns a cluster of the relayed server as it is there.
+    pub(crate) fn relayed_service(&self, name: &str) -> Option<&Arc<Service>> {
+        self.relayed.observed_service(name)
     }
 
     /// Returns a service by name, among those that are shown.
@@ -56,16 +62,44 @@ impl State {
     }
 
     /// Returns what routing decisions of the proxies of a fleet are based on: `measured_demand`,
-    /// `utilization` (reported by hosts), or `host_counts` in all other cases.
+    /// `utilization` (reported by hosts), `observed_load` (by the proxies themselves), or
+    /// `host_counts` in all other cases.
     pub fn basis(&self, fleet: &str, service: &Service) -> &'static str {
         let policy = service.config.locality_policy();
         if matches!(policy, LocalityPolicy::LoadAwareLocality(_)) {
             "utilization"
-        } else if self.delivered_for(fleet, service).is_empty() {
+        } else if self.observes_load(fleet, service) {
+            "observed_load"
+        } else if self.delivered_for(fleet, service).is_empty()
+            && !self.follows_relayed_policy(fleet, service)
+        {
             "host_counts"
         } else {
             "measured_demand"
         }
+    }
+
+    /// Whether proxies of a fleet choose zones by the waiting times of their own requests; stock
+    /// Envoys and gRPC clients cannot.
+    fn observes_load(&self, fleet: &str, service: &Service) -> bool {
+        let basis = service.config.zone_aware().map(ZoneAware::locality_basis);
+        let can = |class| matches!(class, NodeClass::Plimsoll | NodeClass::EnvoyModule);
+        basis == Some(LocalityBasis::ObservedLoad)
+            && !service.config.endpoint_policy().is_hash()
+            && self.fleets.classes(fleet).any(can)
+    }
+
+    /// Whether proxies follow demand because the policy of the relayed server says so, which passes
+    /// as it is unless a service is enforced.
+    fn follows_relayed_policy(&self, fleet: &str, service: &Service) -> bool {
+        let relayed = self.relayed.observed_service(service.name());
+        let rules = relayed.and_then(|relayed| relayed.config.zone_aware());
+        let can = |class| matches!(class, NodeClass::Plimsoll | NodeClass::EnvoyModule);
+        let plan = self.fleet_plans.get(fleet);
+        service.mode != Mode::Enforce
+            && rules.map(ZoneAware::locality_basis) == Some(LocalityBasis::LrsReportedRate)
+            && plan.is_some_and(|plan| !plan.zones.is_empty())
+            && self.fleets.classes(fleet).any(can)
     }
 
     /// Whether demand should steer a service, but is not known.

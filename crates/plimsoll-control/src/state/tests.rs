@@ -1,6 +1,7 @@
 //! Tests of the state machine: which views are published, and when.
 
 mod demand;
+mod discovered;
 pub(crate) mod driver;
 mod limits;
 mod membership;

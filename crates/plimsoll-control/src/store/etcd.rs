@@ -12,18 +12,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{Channel, Client, ConnectOptions, Error};
-use http::Uri;
-use hyper_util::rt::TokioIo;
 use plimsoll_core::log_line;
 use plimsoll_serve::{CancellationToken, TlsError};
-use plimsoll_xds::driver::{Clock, Connector as _};
+use plimsoll_xds::driver::Clock;
 use tonic::transport::Endpoint;
-use tower::service_fn;
 
 use super::{ReplicaIdentity, StoreStats};
 use crate::config::Store;
 use crate::log_lines;
-use crate::relay::RelayConnector;
+use crate::relay::{RelayConnector, dialer};
 use crate::replicas::StoreInput;
 use crate::server::Handle;
 
@@ -147,12 +144,9 @@ impl EtcdStore {
             None => builder.connect().await.map_err(failed)?,
             Some(connector) => {
                 let origin = format!("https://{endpoint}").parse().map_err(Error::from)?;
-                let dial = service_fn(move |uri: Uri| {
-                    let connecting = connector.connect(&uri);
-                    async move { connecting.await.map(TokioIo::new) }
-                });
                 let builder = builder.origin(origin);
-                builder.connect_with_connector(dial).await.map_err(failed)?
+                let connecting = builder.connect_with_connector(dialer(connector));
+                connecting.await.map_err(failed)?
             }
         };
         let options = ConnectOptions::new().with_require_leader(true);

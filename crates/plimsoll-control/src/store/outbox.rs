@@ -30,6 +30,8 @@ struct Pending {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PendingWrite {
     Put(Vec<u8>),
+    /// A record that does not replace one of another replica.
+    PutIfOwn(Vec<u8>),
     Delete,
 }
 
@@ -43,6 +45,7 @@ impl Outbox {
         let write = match write {
             Write::Delete => PendingWrite::Delete,
             Write::Put(record) => PendingWrite::Put(encode_node_record(record)),
+            Write::PutIfOwn(record) => PendingWrite::PutIfOwn(encode_node_record(record)),
         };
         let size = write.len();
         if size > MAX_RECORD {
@@ -101,7 +104,7 @@ impl Outbox {
 impl PendingWrite {
     const fn len(&self) -> usize {
         match self {
-            Self::Put(bytes) => bytes.len(),
+            Self::Put(bytes) | Self::PutIfOwn(bytes) => bytes.len(),
             Self::Delete => 0,
         }
     }

@@ -63,6 +63,8 @@ pub(super) fn of_fleet(
     let mut out = out(&plan.assignment, |_| None);
     match class {
         NodeClass::Plimsoll => set_fractions(&mut out, plan),
+        // Demand is on the module's own stream; the assignment has the hosts to count without it.
+        NodeClass::EnvoyModule => {}
         NodeClass::Envoy | NodeClass::Grpc => {
             out.endpoint_stale_after = config.endpoint_stale_after;
             set_weights(&mut out, plan);

@@ -7,14 +7,14 @@ use plimsoll_core::model::cluster::ClusterConfig;
 use plimsoll_xds::wire::{ClassicBasis, ClusterOut, LocalityDelivery, encode_cluster};
 
 use crate::config::{Delivery, Service};
-use crate::delivery::{NodeClass, Steering, steered_config};
+use crate::delivery::{NodeClass, Steering, steered_config, uses_module};
 
 pub(super) fn encode(service: &Service, class: NodeClass, steering: Steering) -> Bytes {
     let (config, locality) = policy(service, class, steering);
     encode_cluster(&ClusterOut {
         connect_timeout: service.connect_timeout,
         // gRPC clients only report load if the cluster requests it.
-        load_reporting: class != NodeClass::Envoy,
+        load_reporting: !matches!(class, NodeClass::Envoy | NodeClass::EnvoyModule),
         lrs_report_endpoint_metrics: &service.report_metrics,
         http2: service.http2.as_ref(),
         // By default, Envoys before 1.40 delay a second update of weights by 1 s.
@@ -31,7 +31,16 @@ pub(crate) fn policy(
 ) -> (ClusterConfig, LocalityDelivery) {
     // `locality` replaces the measured basis for nodes that do not support it.
     let config = steered_config(service, steering);
+    if uses_module(service, class, steering) {
+        return (config, LocalityDelivery::Module);
+    }
     (config, locality(class, steering))
+}
+
+/// Encodes the settings that the module inside an Envoy gets as a cluster.
+pub(super) fn encode_for_module(service: &Service, steering: Steering) -> Bytes {
+    let config = steered_config(service, steering);
+    encode_cluster(&ClusterOut::new(&config, LocalityDelivery::AsConfigured))
 }
 
 const fn locality(class: NodeClass, steering: Steering) -> LocalityDelivery {
@@ -39,13 +48,14 @@ const fn locality(class: NodeClass, steering: Steering) -> LocalityDelivery {
         (NodeClass::Grpc, _) => LocalityDelivery::Grpc,
         (_, Steering::Demand(Delivery::LocalityWeights)) => LocalityDelivery::LocalityWeighted,
         (NodeClass::Plimsoll, _) => LocalityDelivery::AsConfigured,
-        (NodeClass::Envoy, Steering::AsConfigured(_) | Steering::FeedForward(_)) => {
-            LocalityDelivery::Stock
-        }
-        (NodeClass::Envoy, Steering::HostCounts) => {
+        (
+            NodeClass::Envoy | NodeClass::EnvoyModule,
+            Steering::AsConfigured(_) | Steering::FeedForward(_),
+        ) => LocalityDelivery::Stock,
+        (NodeClass::Envoy | NodeClass::EnvoyModule, Steering::HostCounts) => {
             LocalityDelivery::ZoneAware(ClassicBasis::HealthyHostsNum)
         }
-        (NodeClass::Envoy, Steering::Demand(_)) => {
+        (NodeClass::Envoy | NodeClass::EnvoyModule, Steering::Demand(_)) => {
             LocalityDelivery::ZoneAware(ClassicBasis::HealthyHostsWeight)
         }
     }

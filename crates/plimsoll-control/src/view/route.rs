@@ -18,19 +18,20 @@ use crate::delivery::NodeClass;
 
 pub(super) fn listeners(config: &ControlConfig, class: NodeClass) -> Vec<Resource> {
     let mut resources = Vec::new();
+    let has_service_listeners = !matches!(class, NodeClass::Envoy | NodeClass::EnvoyModule);
     if class != NodeClass::Grpc {
-        for listener in config.listeners.values() {
+        // Clients subscribe by name; of two listeners with one name that of the service is theirs.
+        let is_free = |name: &str| !has_service_listeners || !config.services.contains_key(name);
+        for listener in config.listeners.values().filter(|one| is_free(&one.name)) {
             let name = &listener.name;
             let body = encode_http_listener(name, listener.address, name, name);
             resources.push(Resource::new(name.clone(), body));
         }
     }
-    if class == NodeClass::Envoy {
+    if !has_service_listeners {
         return resources;
     }
     for name in config.services.keys() {
-        // Clients subscribe by name; of two listeners with one name that of the service is theirs.
-        resources.retain(|listener| listener.name != *name);
         resources.push(Resource::new(name.clone(), encode_api_listener(name, name)));
     }
     resources
@@ -42,7 +43,7 @@ pub(super) fn routes(config: &ControlConfig, class: NodeClass) -> Vec<Resource> 
         let body = listener.routes.message.0.clone();
         resources.push(Resource::new(listener.name.clone(), body));
     }
-    if class == NodeClass::Envoy {
+    if matches!(class, NodeClass::Envoy | NodeClass::EnvoyModule) {
         return resources;
     }
     for name in config.services.keys() {

@@ -14,7 +14,7 @@ use plimsoll_xds::wire::{decode_assignment, decode_cluster, encode_assignment};
 
 use super::{Catalog, assignment, cluster};
 use crate::config::Service;
-use crate::delivery::{NodeClass, Steering, steering};
+use crate::delivery::{NodeClass, Steering, steering, uses_module};
 use crate::fleet_plan::FleetPlan;
 use crate::state::ViewKey;
 
@@ -44,7 +44,9 @@ impl Catalog {
         };
         let fleet = assignment::of_fleet(plan, key.class, &self.config);
         let traffic = match key.class {
-            NodeClass::Plimsoll => self.traffic(plan, Duration::ZERO).clusters,
+            class @ (NodeClass::Plimsoll | NodeClass::EnvoyModule) => {
+                self.traffic(plan, class, Duration::ZERO).clusters
+            }
             NodeClass::Grpc | NodeClass::Envoy => Vec::new(),
         };
         let own = traffic
@@ -65,6 +67,14 @@ impl Catalog {
         class: NodeClass,
         steering: Steering,
     ) -> Result<ClusterConfig, DecodeError> {
+        // A relay leaves policies alone that demand does not influence.
+        let is_rewritten = self.config.relay.is_none()
+            || service.config.uses_demand_feed_forward()
+            || !matches!(steering, Steering::AsConfigured(_));
+        if is_rewritten && uses_module(service, class, steering) {
+            let body = cluster::encode_for_module(service, steering);
+            return Ok(decode_cluster(&body)?.config);
+        }
         let catalog = self.by_class.get(&class);
         if let Some(cluster) = catalog.and_then(|catalog| catalog.clusters.get(service.name())) {
             return Ok(decode_cluster(&cluster.body)?.config);
@@ -92,6 +102,6 @@ impl Catalog {
 fn as_interpreted_by(config: ClusterConfig, class: NodeClass) -> ClusterConfig {
     match class {
         NodeClass::Grpc => config.with_locality_weights(),
-        NodeClass::Plimsoll | NodeClass::Envoy => config,
+        NodeClass::Plimsoll | NodeClass::EnvoyModule | NodeClass::Envoy => config,
     }
 }

@@ -20,7 +20,7 @@ use crate::fleet::StreamKind;
 use crate::state::tests::driver::{Driver, fleet, node, stats, try_config_of};
 use crate::state::{State, ViewKey};
 
-const CLASSES: [NodeClass; 3] = [NodeClass::Plimsoll, NodeClass::Grpc, NodeClass::Envoy];
+const CLASSES: [NodeClass; 4] = NodeClass::ALL;
 const DELIVERIES: [&str; 6] = [
     "AUTO",
     "EDS_FIELD",
@@ -184,6 +184,7 @@ fn stock_nodes_are_never_sent_unsupported_fields() {
     assert!(looked > 10_000, "{looked}");
     let kinds: Vec<_> = complaints.iter().map(String::as_str).collect();
     assert!(kinds.contains(&"locality_basis 2"), "{kinds:?}");
+    assert!(kinds.contains(&"the module"), "{kinds:?}");
     assert!(kinds.contains(&"field 9 or 10 in gateway"), "{kinds:?}");
 }
 
@@ -195,9 +196,19 @@ fn is_usable(driver: &Driver, key: &ViewKey) -> bool {
     localities.iter().any(|locality| walk::has(locality, 3))
 }
 
+/// Whether a policy of a cluster is a module, which stock nodes do not have.
+fn names_module(cluster: &[u8]) -> bool {
+    let policies = walk::at(cluster, &[41, 1, 4]);
+    let mut names = policies.iter().map(|policy| walk::text(policy, 1));
+    names.any(|name| name.ends_with("dynamic_modules"))
+}
+
 /// Returns a field in a view that nodes of `class` do not support, if there is one.
 fn unsupported_field(view: &View, class: NodeClass) -> Option<String> {
     for cluster in view.get(CLUSTER)?.iter() {
+        if class != NodeClass::EnvoyModule && names_module(&cluster.body) {
+            return Some("the module".to_owned());
+        }
         for zone_aware in zone_aware_configs(&cluster.body) {
             if class == NodeClass::Plimsoll {
                 continue;
@@ -256,6 +267,8 @@ fn zone_aware_configs(cluster: &[u8]) -> Vec<Vec<u8>> {
                 "ClientSideWeightedRoundRobin" => Some(50_002),
                 // Policies without locality settings, or without measured demand.
                 "Maglev" | "RingHash" => None,
+                // Read by the module only, see `names_module`.
+                "DynamicModulesLoadBalancerConfig" => None,
                 other => panic!("{other} is not looked into"),
             };
             found.extend(

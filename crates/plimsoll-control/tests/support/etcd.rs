@@ -1,6 +1,6 @@
 //! A real etcd, and replicas of the control plane in this process.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -30,19 +30,20 @@ pub(crate) struct Etcd {
 
 impl Etcd {
     pub(crate) fn start() -> Self {
-        Self::launch(false)
+        Self::launch(tempfile::tempdir().unwrap(), false)
     }
 
-    /// Starts etcd with TLS; clients need a certificate.
-    pub(crate) fn start_with_tls() -> Self {
-        Self::launch(true)
-    }
-
-    fn launch(tls: bool) -> Self {
+    /// Starts etcd with TLS; clients need a certificate of the same authority.
+    pub(crate) fn start_with_tls(authority: &Authority) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        if tls {
-            write_certificates(directory.path());
+        for part in ["server", "client"] {
+            std::fs::create_dir(directory.path().join(part)).unwrap();
+            authority.write(&directory.path().join(part), &[authority]);
         }
+        Self::launch(directory, true)
+    }
+
+    fn launch(directory: TempDir, tls: bool) -> Self {
         let (client, peer) = (free_port(), free_port());
         Self {
             child: spawn(directory.path(), client, peer, tls),
@@ -63,9 +64,33 @@ impl Etcd {
         self.child = spawn(self.directory.path(), self.client, self.peer, self.tls);
     }
 
+    /// Replaces certificate, key and trusted authorities of the server. etcd reads the first two at
+    /// every handshake, and the authorities when it starts.
+    pub(crate) fn replace_server_files(&self, issuer: &Authority, trusted: &[&Authority]) {
+        issuer.write(&self.directory.path().join("server"), trusted);
+    }
+
+    /// Replaces the files that the settings of clients name.
+    pub(crate) fn replace_client_files(&self, issuer: &Authority, trusted: &[&Authority]) {
+        issuer.write(&self.directory.path().join("client"), trusted);
+    }
+
     /// Settings of `store.etcd` for a client certificate that etcd accepts.
     pub(crate) fn tls_settings(&self) -> String {
-        let path = self.directory.path().display();
+        self.settings_of("client")
+    }
+
+    /// Settings with a certificate and authorities of their own, which nobody replaces.
+    pub(crate) fn fixed_settings(&self, issuer: &Authority, trusted: &[&Authority]) -> String {
+        let directory = self.directory.path().join("fixed");
+        std::fs::create_dir(&directory).unwrap();
+        issuer.write(&directory, trusted);
+        self.settings_of("fixed")
+    }
+
+    fn settings_of(&self, part: &str) -> String {
+        let directory = self.directory.path().join(part);
+        let path = directory.display();
         format!(
             ", tls: {{ca: {path}/ca.pem, certificate: {path}/cert.pem, private_key: \
              {path}/key.pem, server_name: localhost}}"
@@ -73,7 +98,8 @@ impl Etcd {
     }
 
     pub(crate) fn tls_settings_without_certificate(&self) -> String {
-        let path = self.directory.path().display();
+        let directory = self.directory.path().join("client");
+        let path = directory.display();
         format!(", tls: {{ca: {path}/ca.pem, server_name: localhost}}")
     }
 }
@@ -115,7 +141,7 @@ fn spawn(directory: &Path, client: u16, peer: u16, tls: bool) -> Child {
             ("--key-file", "key.pem"),
             ("--trusted-ca-file", "ca.pem"),
         ] {
-            command.arg(flag).arg(directory.join(file));
+            command.arg(flag).arg(directory.join("server").join(file));
         }
         command.arg("--client-cert-auth");
     }
@@ -124,24 +150,47 @@ fn spawn(directory: &Path, client: u16, peer: u16, tls: bool) -> Child {
         .expect("etcd is installed by scripts/deps.sh test")
 }
 
-fn write_certificates(directory: &Path) {
-    let ca_key = rcgen::KeyPair::generate().unwrap();
-    let mut ca = rcgen::CertificateParams::new(Vec::new()).unwrap();
-    ca.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    let ca_certificate = ca.self_signed(&ca_key).unwrap();
-    let issuer = rcgen::Issuer::new(ca, ca_key);
-    let key = rcgen::KeyPair::generate().unwrap();
-    // etcd also connects to itself with this certificate.
-    let names = ["localhost", "127.0.0.1"].map(str::to_owned);
-    let mut server = rcgen::CertificateParams::new(names).unwrap();
-    server.extended_key_usages = vec![
-        rcgen::ExtendedKeyUsagePurpose::ServerAuth,
-        rcgen::ExtendedKeyUsagePurpose::ClientAuth,
-    ];
-    let certificate = server.signed_by(&key, &issuer).unwrap();
-    std::fs::write(directory.join("ca.pem"), ca_certificate.pem()).unwrap();
-    std::fs::write(directory.join("cert.pem"), certificate.pem()).unwrap();
-    std::fs::write(directory.join("key.pem"), key.serialize_pem()).unwrap();
+/// Issues certificates for servers and clients of etcd; a test has one per generation.
+pub(crate) struct Authority {
+    pem: String,
+    issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
+}
+
+impl Authority {
+    pub(crate) fn new(name: &str) -> Self {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        // Two authorities of the same name cannot be told apart by the issuer of a certificate.
+        params
+            .distinguished_name
+            .push(rcgen::DnType::CommonName, name);
+        Self {
+            pem: params.self_signed(&key).unwrap().pem(),
+            issuer: rcgen::Issuer::new(params, key),
+        }
+    }
+
+    /// Writes a new certificate of this authority, its key, and the authorities to trust.
+    fn write(&self, directory: &Path, trusted: &[&Self]) {
+        let key = rcgen::KeyPair::generate().unwrap();
+        // etcd also connects to itself with this certificate.
+        let names = ["localhost", "127.0.0.1"].map(str::to_owned);
+        let mut params = rcgen::CertificateParams::new(names).unwrap();
+        params.extended_key_usages = vec![
+            rcgen::ExtendedKeyUsagePurpose::ServerAuth,
+            rcgen::ExtendedKeyUsagePurpose::ClientAuth,
+        ];
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        let trusted: String = trusted.iter().map(|one| one.pem.as_str()).collect();
+        for (file, content) in [
+            ("ca.pem", trusted),
+            ("cert.pem", certificate.pem()),
+            ("key.pem", key.serialize_pem()),
+        ] {
+            std::fs::write(directory.join(file), content).unwrap();
+        }
+    }
 }
 
 /// etcd cannot listen on port 0.
@@ -155,6 +204,8 @@ fn free_port() -> u16 {
 pub(crate) struct Seen {
     /// Demand by zone, in requests per second, without zones that have none.
     pub(crate) demand: Vec<u64>,
+    /// Fractions that are delivered to the fleet, in basis points.
+    pub(crate) fractions: Vec<u64>,
     pub(crate) nodes: usize,
     pub(crate) replicas: usize,
     pub(crate) connected: bool,
@@ -229,6 +280,11 @@ impl Replica {
         }
     }
 
+    /// Address of discovery and load reporting.
+    pub(crate) fn xds(&self) -> SocketAddr {
+        self.context.bound.xds
+    }
+
     pub(crate) async fn seen(&self) -> Seen {
         let stats = self.context.handle.store_stats().cloned().unwrap();
         let seen = self.context.handle.inspect(move |state, now| {
@@ -239,7 +295,10 @@ impl Replica {
                 let rates = scope.demand().map(|zone| rounded(zone.raw_per_second));
                 rates.filter(|rate| *rate > 0).collect()
             });
+            let plan = state.fleet_plan("edge").into_iter();
+            let zones_of_plan = plan.flat_map(|plan| plan.zones.clone());
             Seen {
+                fractions: zones_of_plan.map(|zone| zone.fraction.get()).collect(),
                 demand: zones.unwrap_or_default(),
                 nodes: state.fleets().node_count("edge"),
                 replicas: replicas.all().count(),
@@ -261,10 +320,10 @@ impl Replica {
         }
     }
 
-    /// Waits until the store could not be reached.
-    pub(crate) async fn failure(&self) {
+    /// Waits until the store could not be reached, `times` since the start.
+    pub(crate) async fn failures(&self, times: u64) {
         let stats = self.context.handle.store_stats().unwrap();
-        while stats.failures() == 0 {
+        while stats.failures() < times {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }

@@ -235,7 +235,7 @@ impl Reports {
         };
         let total = node.total();
         let mut removed = Vec::new();
-        if !node.remove_expired(config.missed_intervals(), now, &mut removed) {
+        if !node.remove_expired(config, now, &mut removed) {
             return expired;
         }
         if node.is_empty() {
@@ -254,8 +254,8 @@ impl Reports {
         expired
     }
 
-    pub(super) fn deadline(&self, node_id: &str, missed: u32) -> Option<Instant> {
-        self.nodes.get(node_id)?.deadline(missed)
+    pub(super) fn deadline(&self, node_id: &str, config: &PlannerConfig) -> Option<Instant> {
+        self.nodes.get(node_id)?.deadline(config)
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -17,6 +17,10 @@ pub const DEFAULT_MATERIAL_CHANGE_BP: u64 = 50;
 pub const DEFAULT_HEARTBEAT: Duration = Duration::from_secs(20);
 /// Default multiple of the fleet's median rate that one node counts with at most (decision 0032).
 pub const DEFAULT_MAX_TIMES_MEDIAN: u32 = 20;
+/// Default time that the zeros of an idle node are believed without another report. gRPC clients
+/// report zeros once and then nothing until there is traffic again, so a short time would make
+/// their zone unknown; with no end, a peer that holds a stream open keeps a zone at zero.
+pub const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
 /// Default limit of upstream clusters of one fleet whose demand is kept apart.
 pub const DEFAULT_MAX_UPSTREAM_CLUSTERS: usize = 4096;
 /// Default reporting interval that the control plane requests (seed `000…`: 10 to 30 s).
@@ -33,6 +37,9 @@ const MAX_MISSED_INTERVALS: u32 = 1000;
 /// Range of the multiple of the median: below 2, ordinary differences between proxies would be cut;
 /// above, nothing would be.
 const MAX_TIMES_MEDIAN: std::ops::RangeInclusive<u32> = 2..=1_000_000;
+/// Range of the time for idle nodes. Below, a node would be forgotten between two reports.
+const IDLE_TIMEOUT: std::ops::RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(86_400);
 /// Range of the limit of upstream clusters.
 const MAX_UPSTREAM_CLUSTERS: std::ops::RangeInclusive<usize> = 1..=1_000_000;
 /// Report intervals that are believed. Below, a single request looks like a burst; above, the
@@ -58,6 +65,9 @@ pub struct PlannerConfigParts {
     /// Multiple of the median rate of a fleet's nodes that one node counts with at most, from three
     /// nodes with demand on; default 20, 2 to 1000000 (decision 0032).
     pub max_times_median: Option<u32>,
+    /// How long zeros are believed without another report while the stream of the node is open;
+    /// default an hour, 1 s to a day (decision 0032).
+    pub idle_timeout: Option<Duration>,
     /// Upstream clusters of one fleet whose demand is kept apart; default 4096, 1 to 1000000.
     pub max_upstream_clusters: Option<usize>,
     /// Keeps literals open for new fields: write `..Default::default()`.
@@ -74,6 +84,7 @@ pub struct PlannerConfig {
     heartbeat: Duration,
     default_report_interval: Duration,
     max_times_median: u32,
+    idle_timeout: Duration,
     max_upstream_clusters: usize,
 }
 
@@ -113,6 +124,11 @@ impl PlannerConfig {
                 parts.max_times_median.unwrap_or(DEFAULT_MAX_TIMES_MEDIAN),
                 MAX_TIMES_MEDIAN,
             )?,
+            idle_timeout: within(
+                "idle_timeout",
+                parts.idle_timeout.unwrap_or(DEFAULT_IDLE_TIMEOUT),
+                IDLE_TIMEOUT,
+            )?,
             max_upstream_clusters: within(
                 "max_upstream_clusters",
                 parts
@@ -136,6 +152,8 @@ impl PlannerConfig {
         default_report_interval: Duration,
         /// Multiple of the median rate of a fleet's nodes that one node counts with at most.
         max_times_median: u32,
+        /// How long zeros are believed without another report.
+        idle_timeout: Duration,
         /// Upstream clusters of one fleet whose demand is kept apart.
         max_upstream_clusters: usize,
     }
@@ -203,6 +221,7 @@ mod tests {
         assert_eq!(config.heartbeat(), threshold / 3);
         assert_eq!(config.default_report_interval(), Duration::from_secs(10));
         assert_eq!(config.max_times_median(), 20);
+        assert_eq!(config.idle_timeout(), Duration::from_secs(3600));
         assert_eq!(config.max_upstream_clusters(), 4096);
     }
 
@@ -231,6 +250,10 @@ mod tests {
             let error = error(|parts| parts.max_times_median = Some(times));
             assert_eq!(error.path(), "max_times_median");
         }
+        for timeout in [zero, Some(Duration::from_secs(86_401))] {
+            let error = error(|parts| parts.idle_timeout = timeout);
+            assert_eq!(error.path(), "idle_timeout");
+        }
         for clusters in [0, 1_000_001] {
             let error = error(|parts| parts.max_upstream_clusters = Some(clusters));
             assert_eq!(error.path(), "max_upstream_clusters");
@@ -251,6 +274,7 @@ mod tests {
             heartbeat: Some(Duration::from_secs(200)),
             default_report_interval: Some(Duration::from_millis(10)),
             max_times_median: Some(2),
+            idle_timeout: Some(Duration::from_secs(1)),
             max_upstream_clusters: Some(1),
             _non_exhaustive: (),
         })
@@ -263,6 +287,7 @@ mod tests {
         assert_eq!(config.heartbeat(), Duration::from_secs(200));
         assert_eq!(config.default_report_interval(), Duration::from_millis(10));
         assert_eq!(config.max_times_median(), 2);
+        assert_eq!(config.idle_timeout(), Duration::from_secs(1));
         assert_eq!(config.max_upstream_clusters(), 1);
     }
 }

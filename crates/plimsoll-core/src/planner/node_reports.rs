@@ -6,15 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::aggregate::Change;
+use super::config::PlannerConfig;
 use super::rate::Rate;
 use super::view::NodeView;
 use crate::model::locality::Locality;
 use crate::time::Instant;
-
-/// How long the zeros of an idle node are believed without another report. gRPC clients report
-/// zeros once and then nothing until there is traffic again, so a short time would make their zone
-/// unknown; with no end, a peer that holds a stream open keeps a zone at zero.
-const IDLE_LIMIT: Duration = Duration::from_secs(3600);
 
 #[derive(Debug)]
 pub(super) struct NodeReports {
@@ -110,11 +106,11 @@ impl NodeReports {
     /// Returns whether there were any; if so, [`Self::settle`] updates the other sums.
     pub(super) fn remove_expired(
         &mut self,
-        missed: u32,
+        config: &PlannerConfig,
         now: Instant,
         changes: &mut Vec<Change>,
     ) -> bool {
-        let is_due = |report: &Report| self.report_deadline(report, missed) <= now;
+        let is_due = |report: &Report| self.report_deadline(report, config) <= now;
         let reports = self.clusters.iter();
         let due: Vec<_> = reports
             .filter(|(_, report)| is_due(report))
@@ -194,19 +190,20 @@ impl NodeReports {
         true
     }
 
-    pub(super) fn deadline(&self, missed: u32) -> Option<Instant> {
+    pub(super) fn deadline(&self, config: &PlannerConfig) -> Option<Instant> {
         let reports = self.clusters.values();
         reports
-            .map(|report| self.report_deadline(report, missed))
+            .map(|report| self.report_deadline(report, config))
             .min()
     }
 
     /// When a report expires if the node sends no further one. Silence is not zero: a report holds
     /// until its node missed enough of its intervals, or one interval after the stream closed.
-    fn report_deadline(&self, report: &Report, missed: u32) -> Instant {
+    fn report_deadline(&self, report: &Report, config: &PlannerConfig) -> Instant {
+        let missed = config.missed_intervals();
         let mut tolerance = report.expected.saturating_mul(missed);
         if self.idle {
-            tolerance = tolerance.max(IDLE_LIMIT);
+            tolerance = tolerance.max(config.idle_timeout());
         }
         let silent = report.waiting_since.saturating_add(tolerance);
         let closed = self

@@ -116,9 +116,7 @@ impl Families {
             let help = family.metric.help.trim_end_matches('.');
             let _ = writeln!(page, "# HELP {base} {help}.");
             let _ = writeln!(page, "# TYPE {base} {}", kind.name());
-            for series in family.series() {
-                let _ = writeln!(page, "{name}{}", series.text());
-            }
+            family.write(&mut page, name);
         }
         if format == TextFormat::OpenMetrics {
             page.push_str("# EOF\n");
@@ -127,7 +125,56 @@ impl Families {
     }
 }
 
+/// Writes the part of a line after the name of the family.
+fn write_series<'a>(
+    page: &mut String,
+    suffix: &str,
+    labels: impl Iterator<Item = (&'a str, &'a str)>,
+    value: &Value,
+) {
+    page.push_str(suffix);
+    let mut before = '{';
+    for (name, value) in labels {
+        page.push(before);
+        page.push_str(name);
+        page.push_str("=\"");
+        write_escaped(page, value);
+        page.push('"');
+        before = ',';
+    }
+    if before == ',' {
+        page.push('}');
+    }
+    // Writing to a `String` cannot fail.
+    let _ = match value {
+        Value::Integer(value) => writeln!(page, " {value}"),
+        Value::Float(value) | Value::Histogram(_, value) => {
+            writeln!(page, " {}", format_float(*value))
+        }
+    };
+}
+
 impl Family {
+    /// Writes all lines. Pages have thousands of them, so plain numbers are written without copies.
+    fn write(&self, page: &mut String, name: &str) {
+        let has_histograms = |value: &Value| matches!(value, Value::Histogram(..));
+        if self.samples.values().any(has_histograms) {
+            for series in self.series() {
+                page.push_str(name);
+                let pairs = series.labels.iter();
+                let labels = pairs.map(|(name, value)| (*name, value.as_str()));
+                write_series(page, series.suffix, labels, &series.value);
+            }
+            return;
+        }
+        for (labels, value) in &self.samples {
+            page.push_str(name);
+            let names = self.metric.labels.iter().copied();
+            let labels = names.zip(labels.iter().map(String::as_str));
+            write_series(page, "", labels, value);
+        }
+    }
+
     /// Returns the labels and value of every sample.
     pub fn samples(&self) -> impl Iterator<Item = (Vec<(&'static str, String)>, &Value)> {
         self.samples.iter().map(|(labels, value)| {
@@ -166,25 +213,6 @@ impl Family {
     }
 }
 
-impl Series {
-    fn text(&self) -> String {
-        let pairs: Vec<String> = self
-            .labels
-            .iter()
-            .map(|(name, value)| format!("{name}=\"{}\"", escaped(value)))
-            .collect();
-        let labels = match &*pairs {
-            [] => String::new(),
-            pairs => format!("{{{}}}", pairs.join(",")),
-        };
-        let value = match self.value {
-            Value::Integer(value) => value.to_string(),
-            Value::Float(value) | Value::Histogram(_, value) => format_float(value),
-        };
-        format!("{}{labels} {value}", self.suffix)
-    }
-}
-
 /// Formats as Prometheus does, with a decimal point in whole numbers.
 fn format_float(value: f64) -> String {
     if value == f64::INFINITY {
@@ -194,11 +222,18 @@ fn format_float(value: f64) -> String {
     }
 }
 
-fn escaped(label: &str) -> String {
-    label
-        .replace('\\', "\\\\")
-        .replace('"', "\\\"")
-        .replace('\n', "\\n")
+/// Writes a label value; few have characters that need an escape.
+fn write_escaped(page: &mut String, label: &str) {
+    for part in label.split_inclusive(['\\', '"', '\n']) {
+        let plain = part.trim_end_matches(['\\', '"', '\n']);
+        page.push_str(plain);
+        page.push_str(match &part[plain.len()..] {
+            "\\" => "\\\\",
+            "\"" => "\\\"",
+            "\n" => "\\n",
+            _ => "",
+        });
+    }
 }
 
 #[cfg(test)]

@@ -192,3 +192,38 @@ fn another_policy_name_is_rejected() {
     assert_eq!(error.path(), "lb_policy_name");
     assert!(PolicyConfig::parse(POLICY.as_bytes(), b"\xff", true).is_err());
 }
+
+#[test]
+fn metrics_are_written_once_per_tick_however_many_requests_there_are() {
+    use crate::metrics::MetricKind;
+    use crate::metrics::tests::Recorded;
+
+    let node = "node: {locality: {zone: a}}\ncluster_manager: {local_cluster_name: ticks.local}";
+    balancer("ticks.local", node).handle_membership(&Fake::zones(&[("a", 4), ("b", 2)]));
+    let mut config = PolicyConfig::parse(POLICY.as_bytes(), node.as_bytes(), true).unwrap();
+    let recorded = Recorded::default();
+    let lines = Arc::clone(&recorded.0);
+    let mut counters = 0;
+    config.set_metrics(PickMetrics::new(Box::new(recorded), |kind, _| {
+        counters += usize::from(kind == MetricKind::Counter);
+        Some(if kind == MetricKind::Counter { 0 } else { 1 })
+    }));
+    let mut worker = LoadBalancer::new(&config, "ticks.orders").unwrap();
+    let hosts = Fake::zones(&[("a", 3), ("b", 3)]);
+    worker.handle_membership(&hosts);
+    let mut picks = |requests| {
+        zones(&mut worker, &hosts, requests);
+        std::mem::take(&mut *lines.lock().unwrap())
+    };
+    picks(1);
+    assert_eq!(picks(1000), [], "no tick");
+    Process::global().advance_tick();
+    let written = picks(1000);
+    let of = |kind: usize| written.iter().filter(move |(id, ..)| *id == kind);
+    assert!(of(0).count() <= counters, "{written:?}");
+    // Every request has counted where it went.
+    assert!(of(0).map(|(.., value)| value).sum::<u64>() >= 1000);
+    let shares = of(1).filter(|(_, labels, _)| labels == "ticks.orders/a");
+    assert!(shares.count() >= 3, "{written:?}");
+    assert_eq!(picks(1000), [], "until the next tick");
+}

@@ -2,6 +2,8 @@
 
 mod churn;
 mod config;
+mod cost;
 mod example;
 mod imports;
+mod observed_load;
 mod suite;

@@ -319,3 +319,6 @@ impl ExportTask {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

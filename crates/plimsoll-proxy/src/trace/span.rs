@@ -211,12 +211,161 @@ fn nanos(time: SystemTime) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderMap;
+
     use super::*;
+    use crate::config::{CustomTag, Sampling};
 
     #[test]
     fn texts_are_cut_between_characters() {
         for (length, expected) in [(0, ""), (1, "a"), (2, "a"), (3, "aä"), (9, "aäb")] {
             assert_eq!(truncated("aäb", length), expected, "{length}");
+        }
+    }
+
+    fn config() -> Arc<TracingConfig> {
+        let tag = |name: &str, value| CustomTag {
+            name: name.to_owned(),
+            value,
+        };
+        let header = |default: &str| TagValue::RequestHeader {
+            name: HeaderName::from_static("x-tenant"),
+            default: default.to_owned(),
+        };
+        Arc::new(TracingConfig {
+            sampling: Sampling {
+                client: 100,
+                random: 10_000,
+                overall: 100,
+            },
+            max_path_tag_length: 4,
+            custom_tags: vec![
+                tag("literal", TagValue::Literal("l".to_owned())),
+                tag("with default", header("d")),
+                tag("without default", header("")),
+            ],
+            collector: None,
+        })
+    }
+
+    fn span(headers: &HeaderMap, parent: Option<u64>, is_edge: bool, outcome: Outcome) -> Span {
+        let context = TraceContext {
+            trace_id: 0x0102,
+            span_id: 3,
+            parent,
+            sampled: true,
+        };
+        let view = RequestView {
+            host: "shop.example",
+            path: "/a/b",
+            path_and_query: "/a/b?c",
+            method: &Method::GET,
+            scheme: "http",
+            headers,
+        };
+        let mut record = SpanRecord::start(&config(), context, &view, is_edge);
+        record.outcome = outcome;
+        record.into_otlp(&[KeyValue::text("zone", "a")])
+    }
+
+    fn value<'s>(span: &'s Span, key: &str) -> Option<&'s str> {
+        let mut attributes = span.attributes.iter();
+        let found = attributes.find(|attribute| attribute.key == key)?;
+        found.value.as_ref()?.string_value.as_deref()
+    }
+
+    #[test]
+    fn responses_from_500_on_and_grpc_errors_are_errors() {
+        for (status, grpc_status, code, error) in [
+            (200, None, None, None),
+            (499, None, None, None),
+            (500, None, Some(ERROR), Some("true")),
+            (200, Some("0"), None, None),
+            (200, Some("5"), None, Some("true")),
+        ] {
+            let outcome = Outcome {
+                status,
+                grpc_status: grpc_status.map(HeaderValue::from_static),
+                ..Default::default()
+            };
+            let span = span(&HeaderMap::new(), None, true, outcome);
+            assert_eq!(span.status.as_ref().map(|of| of.code), code, "{status}");
+            assert_eq!(value(&span, "error"), error, "{status} {grpc_status:?}");
+        }
+    }
+
+    #[test]
+    fn spans_have_their_parent_and_their_times() {
+        let outcome = || Outcome {
+            duration: Duration::from_millis(7),
+            ..Default::default()
+        };
+        let started = nanos(SystemTime::now());
+        let root = span(&HeaderMap::new(), None, true, outcome());
+        assert_eq!(root.flags, HAS_IS_REMOTE | 1);
+        assert!(root.parent_span_id.is_empty());
+        assert_eq!(root.trace_id[14..], [1, 2]);
+        assert_eq!(root.span_id, [0, 0, 0, 0, 0, 0, 0, 3]);
+        assert!(root.start_time_unix_nano >= started);
+        let lasted = root.end_time_unix_nano - root.start_time_unix_nano;
+        assert_eq!(lasted, 7_000_000);
+        let child = span(&HeaderMap::new(), Some(9), true, outcome());
+        assert_eq!(child.flags, HAS_IS_REMOTE | IS_REMOTE | 1);
+        assert_eq!(child.parent_span_id, [0, 0, 0, 0, 0, 0, 0, 9]);
+    }
+
+    #[test]
+    fn attributes_say_what_is_known_of_the_request() {
+        let mut headers = HeaderMap::new();
+        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static("https"));
+        let outcome = || Outcome {
+            protocol: "HTTP/2",
+            bytes_received: 3,
+            bytes_sent: 5,
+            ..Default::default()
+        };
+        let edge = span(&headers, None, true, outcome());
+        let url = |span: &Span| value(span, "http.url").map(ToOwned::to_owned);
+        assert_eq!(url(&edge).as_deref(), Some("http://shop.example/a/b"));
+        for (key, expected) in [
+            ("zone", Some("a")),
+            ("user_agent", Some("-")),
+            ("response_flags", Some("-")),
+            ("request_size", Some("3")),
+            ("response_size", Some("5")),
+            ("peer.address", None),
+            ("upstream_cluster", None),
+            ("grpc.path", None),
+            ("literal", Some("l")),
+            ("with default", Some("d")),
+            ("without default", None),
+        ] {
+            assert_eq!(value(&edge, key), expected, "{key}");
+        }
+        headers.insert("x-tenant", HeaderValue::from_static("t"));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        headers.insert(GRPC_TIMEOUT, HeaderValue::from_static("1S"));
+        let failed = Outcome {
+            flags: "UH",
+            peer: Some(([1, 2, 3, 4], 5).into()),
+            upstream_host: Some(([5, 6, 7, 8], 9).into()),
+            cluster: Some("orders".into()),
+            ..outcome()
+        };
+        let inner = span(&headers, None, false, failed);
+        assert_eq!(url(&inner).as_deref(), Some("https://shop.example/a/b"));
+        for (key, expected) in [
+            ("response_flags", "UH"),
+            ("peer.address", "1.2.3.4"),
+            ("upstream_address", "5.6.7.8:9"),
+            ("upstream_cluster.name", "orders"),
+            ("grpc.path", "/a/b"),
+            ("grpc.authority", "shop.example"),
+            ("grpc.timeout", "1S"),
+            ("with default", "t"),
+            ("without default", "t"),
+        ] {
+            assert_eq!(value(&inner, key), Some(expected), "{key}");
         }
     }
 }

@@ -7,7 +7,8 @@ use plimsoll_core::units::FieldError;
 use super::duration::HumanDuration;
 use super::events::{events, expectations};
 use super::parts::{
-    BalancerParts, HostParts, NetworkParts, ReportsParts, ScenarioParts, TrafficParts,
+    BalancerParts, ControlPlaneParts, HostParts, NetworkParts, ReportsParts, ScenarioParts,
+    TrafficParts,
 };
 use super::zones::{Names, zones};
 use super::{
@@ -58,24 +59,7 @@ impl Scenario {
             host: host(&parts.host)?,
             network: network(parts.network)?,
             reports: reports(&parts.reports)?,
-            control_plane: ControlPlaneSettings {
-                report_interval: within(
-                    parts.control_plane.report_interval,
-                    HumanDuration::from_secs(10),
-                    "control_plane.report_interval",
-                    (
-                        HumanDuration::from_millis(100),
-                        HumanDuration::from_secs(600),
-                    ),
-                )?,
-                delay: within(
-                    parts.control_plane.delay,
-                    HumanDuration::from_millis(100),
-                    "control_plane.delay",
-                    (HumanDuration::from_millis(0), HumanDuration::from_secs(60)),
-                )?,
-                planner: parts.control_plane,
-            },
+            control_plane: control_plane(parts.control_plane)?,
             balancer: balancer(&parts.balancer)?,
             load_aware: parts.load_aware_locality,
             requests_per_sample: at_least_one(
@@ -90,6 +74,40 @@ impl Scenario {
         check_size(&scenario)?;
         Ok(scenario)
     }
+}
+
+fn control_plane(parts: ControlPlaneParts) -> Result<ControlPlaneSettings, FieldError> {
+    Ok(ControlPlaneSettings {
+        report_interval: within(
+            parts.report_interval,
+            HumanDuration::from_secs(10),
+            "control_plane.report_interval",
+            (
+                HumanDuration::from_millis(100),
+                HumanDuration::from_secs(600),
+            ),
+        )?,
+        delay: within(
+            parts.delay,
+            HumanDuration::from_millis(100),
+            "control_plane.delay",
+            (HumanDuration::from_millis(0), HumanDuration::from_secs(60)),
+        )?,
+        planner: parts,
+    })
+}
+
+/// Returns the faults of sections that do not depend on the zones, one for each.
+pub(super) fn independent_faults(parts: &ScenarioParts) -> Vec<FieldError> {
+    let checked = [
+        policies(&parts.policies).map(drop),
+        host(&parts.host).map(drop),
+        network(parts.network.clone()).map(drop),
+        reports(&parts.reports).map(drop),
+        control_plane(parts.control_plane.clone()).map(drop),
+        balancer(&parts.balancer).map(drop),
+    ];
+    checked.into_iter().filter_map(Result::err).collect()
 }
 
 /// Rejects scenarios that would take hours or all memory, and suggests an alternative.

@@ -51,6 +51,12 @@ impl fmt::Display for ScenarioError {
 
 impl std::error::Error for ScenarioError {}
 
+/// Whether `inner` is `path` or lies within it.
+pub(super) fn is_within(inner: &str, path: &str) -> bool {
+    let rest = inner.strip_prefix(path);
+    rest.is_some_and(|rest| path.is_empty() || rest.is_empty() || rest.starts_with(['.', '[']))
+}
+
 fn position(text: &str, offset: usize) -> (u64, u64) {
     let before = text.get(..offset).unwrap_or(text);
     let line = before.matches('\n').count() + 1;
@@ -67,9 +73,9 @@ fn offset(text: &str, path: &str) -> Option<usize> {
     let mut rest = path;
     while !rest.is_empty() {
         let end = rest.find(['.', '[']).unwrap_or(rest.len());
-        let (key, value) = table
-            .iter()
-            .find(|(key, _)| key.get_ref() == &rest[..end])?;
+        let Some((key, value)) = table.iter().find(|(key, _)| key.get_ref() == &rest[..end]) else {
+            return found;
+        };
         found = Some(key.span().start);
         rest = &rest[end..];
         let mut value: &Spanned<DeValue<'_>> = value;
@@ -106,7 +112,7 @@ mod tests {
         assert_eq!(found("title"), Some((1, 1)));
         assert_eq!(found("traffic.mean"), Some((3, 1)));
         assert_eq!(found("event[1].at"), Some((7, 3)));
-        assert_eq!(found("traffic.other").map(|(line, _)| line), None);
+        assert_eq!(found("traffic.other"), Some((2, 2)), "what encloses it");
         assert_eq!(found("missing"), None);
     }
 }

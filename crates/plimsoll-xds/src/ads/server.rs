@@ -23,6 +23,7 @@ use plimsoll_core::time::Instant;
 mod delta;
 mod event;
 mod limits;
+mod look_up;
 mod sotw;
 mod subscription;
 mod type_state;
@@ -173,6 +174,8 @@ impl ServerStream {
         let index = self
             .types
             .partition_point(|s| Rank::of(&s.type_url) <= rank);
+        // A client subscribes to a few types once, and there may be thousands of clients.
+        self.types.reserve_exact(1);
         self.types
             .insert(index, TypeState::new(Arc::clone(type_url)));
         Ok(index)

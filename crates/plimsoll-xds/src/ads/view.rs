@@ -90,9 +90,41 @@ impl TypeResources {
         }
     }
 
+    /// Returns a copy in which some resources are replaced, or removed with `None`. Bodies are
+    /// shared with the original.
+    #[must_use]
+    pub fn with_changes(
+        &self,
+        changes: impl IntoIterator<Item = (Arc<str>, Option<Resource>)>,
+    ) -> Self {
+        let mut changed = Self {
+            resources: self.resources.clone(),
+            absent: self.absent.clone(),
+            complete: self.complete,
+            version: OnceLock::new(),
+        };
+        for (name, resource) in changes {
+            match resource {
+                Some(resource) => drop(changed.resources.insert(name, resource)),
+                None => drop(changed.resources.remove(&name)),
+            }
+        }
+        changed
+    }
+
     /// Returns the resource of this name.
     pub fn get(&self, name: &str) -> Option<&Resource> {
         self.resources.get(name)
+    }
+
+    /// Returns all resources by name.
+    pub(super) const fn by_name(&self) -> &BTreeMap<Arc<str>, Resource> {
+        &self.resources
+    }
+
+    /// Whether a name without resource is known not to exist.
+    pub(super) fn knows_absence(&self, name: &str) -> bool {
+        self.complete || self.absent.contains(name)
     }
 
     /// Iterates over the resources, ordered by name.
@@ -117,7 +149,7 @@ impl TypeResources {
 
     /// Returns whether this name is known not to exist.
     pub fn is_absent(&self, name: &str) -> bool {
-        !self.resources.contains_key(name) && (self.complete || self.absent.contains(name))
+        !self.resources.contains_key(name) && self.knows_absence(name)
     }
 
     fn has_same_content(&self, other: &Self) -> bool {
@@ -278,6 +310,26 @@ mod tests {
         let partial = TypeResources::partial([resource("a", "1")], ["c".into(), "a".into()]);
         assert!(!partial.is_absent("b") && !partial.is_absent("a"));
         assert!(partial.is_absent("c"));
+    }
+
+    #[test]
+    fn resources_are_replaced_and_removed_by_name() {
+        let before = TypeResources::new([resource("a", "1"), resource("b", "2")]);
+        let version = Arc::clone(before.version());
+        let changes = [
+            ("a".into(), Some(resource("a", "3"))),
+            ("b".into(), None),
+            ("c".into(), Some(resource("c", "4"))),
+            ("d".into(), None),
+        ];
+        let after = before.with_changes(changes);
+        let expected = TypeResources::new([resource("a", "3"), resource("c", "4")]);
+        assert!(after.has_same_content(&expected));
+        assert_eq!(after.version(), expected.version());
+        assert_ne!(*after.version(), version, "the version is computed again");
+        assert!(before.get("b").is_some(), "the original is unchanged");
+        let partial = TypeResources::partial([], ["x".into()]).with_changes([]);
+        assert!(!partial.is_complete() && partial.is_absent("x"));
     }
 
     #[test]

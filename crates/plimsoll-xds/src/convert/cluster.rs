@@ -1,9 +1,9 @@
 //! Decoding and encoding of `envoy.config.cluster.v3.Cluster`.
 //!
 //! This file encodes discovery, timeouts and protocol options. Policies are encoded in
-//! `encode_policy` and decoded in `decode_policy` and `legacy`, their subsets in `subset`;
-//! `rewrite` replaces the policy in a cluster of another server. `upstream` decodes the connection
-//! settings. Called through `wire`.
+//! `encode_policy` (for the module inside Envoy in `module`) and decoded in `decode_policy` and
+//! `legacy`, their subsets in `subset`; `rewrite` replaces the policy in a cluster of another
+//! server. `upstream` decodes the connection settings. Called through `wire`.
 
 mod decode;
 mod decode_locality;
@@ -11,6 +11,7 @@ mod decode_orca;
 mod decode_policy;
 mod encode_policy;
 mod legacy;
+mod module;
 mod rewrite;
 mod subset;
 mod upstream;
@@ -101,6 +102,9 @@ pub fn encode_cluster(cluster: &ClusterOut<'_>) -> Bytes {
         message.typed_extension_protocol_options = http2(settings);
     }
     encode_policy::put(&mut message, cluster.config, cluster.locality);
+    if cluster.locality == LocalityDelivery::Module {
+        module::put_orca_filter(&mut message, cluster.config);
+    }
     message.encode_to_vec().into()
 }
 

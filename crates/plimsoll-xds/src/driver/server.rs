@@ -5,6 +5,7 @@
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -261,17 +262,24 @@ async fn stopped(stopping: &mut watch::Receiver<bool>) -> Status {
     Status::new(Code::Unavailable, "server is shutting down")
 }
 
-/// Status for a request that is refused before it is decoded. Strings of a node are its identity,
-/// so a node with a longer one is invalid; other limits are of the server's resources.
-fn refused(refused: &Refused) -> Status {
-    let text = refused.to_string();
-    match refused {
-        Refused::Malformed(_)
-        | Refused::Limit {
-            limit: RequestLimit::NodeStringBytes | RequestLimit::ClientFeatures,
-            ..
-        } => Status::invalid_argument(text),
-        Refused::Limit { .. } => Status::resource_exhausted(text),
+/// Status of a stream that ends because of an error; `tell` passes on which limit was exceeded.
+/// Strings of a node are its identity, so a node with a longer one is invalid; other limits are of
+/// the server's resources.
+fn unread(error: ReadError, peer: Option<SocketAddr>, tell: impl Fn(&Refusal<'_>)) -> Status {
+    let refused = match error {
+        ReadError::Failed(status) => return status,
+        ReadError::Refused(refused) => refused,
+    };
+    let status_text = refused.to_string();
+    let Refused::Limit { limit, text } = &refused else {
+        return Status::invalid_argument(status_text);
+    };
+    tell(&Refusal::new(*limit, peer, text));
+    match limit {
+        RequestLimit::NodeStringBytes | RequestLimit::ClientFeatures => {
+            Status::invalid_argument(status_text)
+        }
+        _ => Status::resource_exhausted(status_text),
     }
 }
 

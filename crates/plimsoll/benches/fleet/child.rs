@@ -1,34 +1,25 @@
-//! The measured control plane as a child process, and its resource usage.
+//! A measured control plane as a child process, and its resource usage.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 
-use super::messages::{SERVICE, ZONES};
-use crate::measure::Plan;
-use crate::tls::{self, Dialer};
-
 /// Unit of CPU time in /proc (`USER_HZ`), the same on every Linux.
 const TICKS_PER_SECOND: u64 = 100;
-/// Number of hosts of the service in each zone.
-const HOSTS_PER_ZONE: usize = 20;
 
 /// Running control plane; killed when dropped.
 #[derive(Debug)]
 pub(crate) struct Child {
     process: std::process::Child,
     address: SocketAddr,
-    /// Connects proxies to it; `None` for plain text.
-    dialer: Option<Dialer>,
-    /// Directory of its configuration.
-    _directory: tempfile::TempDir,
 }
 
 /// Resource usage of a process.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
     pub(crate) cpu: Duration,
     /// Resident memory in bytes.
@@ -38,18 +29,13 @@ pub(crate) struct Usage {
 }
 
 impl Child {
-    pub(crate) fn start(plan: &Plan) -> anyhow::Result<Self> {
-        let directory = tempfile::tempdir().context("cannot create a temporary directory")?;
-        let path = directory.path().join("control.yaml");
-        let dialer = plan
-            .tls
-            .then(|| Dialer::create(directory.path()))
-            .transpose()?;
-        std::fs::write(&path, configuration(plan)).context("cannot write the configuration")?;
+    /// Starts the replica with this number and the configuration in a directory.
+    pub(crate) fn start(directory: &Path, replica: usize) -> anyhow::Result<Self> {
         let mut process = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
             .args(["control", "--listen", "127.0.0.1:0", "--config"])
-            .arg(&path)
-            .current_dir(directory.path())
+            .arg("control.yaml")
+            .args(["--replica-id", &format!("replica-{replica}")])
+            .current_dir(directory)
             .env("RUST_LOG", "error")
             .stdout(Stdio::piped())
             .stdin(Stdio::null())
@@ -59,8 +45,6 @@ impl Child {
         let mut child = Self {
             process,
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
-            dialer,
-            _directory: directory,
         };
         let mut line = String::new();
         if let Some(stdout) = stdout {
@@ -75,10 +59,6 @@ impl Child {
 
     pub(crate) const fn address(&self) -> SocketAddr {
         self.address
-    }
-
-    pub(crate) fn dialer(&self) -> Option<Dialer> {
-        self.dialer.clone()
     }
 
     pub(crate) fn usage(&self) -> anyhow::Result<Usage> {
@@ -97,25 +77,6 @@ impl Drop for Child {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
-}
-
-fn configuration(plan: &Plan) -> String {
-    let mut text = format!(
-        "listen: 127.0.0.1:0\nadmin: ''\n{}load_reporting: {{interval: {}s}}\nservices:\n\
-         - cluster: {{name: {SERVICE}}}\n  endpoints:\n",
-        if plan.tls { tls::SETTINGS } else { "" },
-        plan.interval.as_secs_f64(),
-    );
-    for (index, zone) in ZONES.iter().enumerate() {
-        let hosts = (1..=HOSTS_PER_ZONE)
-            .map(|host| format!("'10.0.{index}.{host}:80'"))
-            .collect::<Vec<_>>()
-            .join(", ");
-        text.push_str(&format!(
-            "  - locality: {{region: r1, zone: {zone}}}\n    lb_endpoints: [{hosts}]\n"
-        ));
-    }
-    text
 }
 
 fn parse_usage(stat: &str, status: &str) -> Option<Usage> {

@@ -3,16 +3,19 @@
 //! `make bench-control` measures the release binary (`ARGS=--help` lists the options). As a test it
 //! measures a small fleet once, so that the benchmark keeps working.
 //!
-//! `child` is the measured process, `node` a synthetic Envoy, `messages` its messages, `spread`
-//! measures how updates reach all nodes, `tls` has the certificates, `report` formats the results.
+//! `child` is a measured process, `replicas` all of them, `node` a synthetic Envoy, `messages` its
+//! messages, `stream` a gRPC stream, `spread` measures how updates reach all nodes, `tls` has the
+//! certificates, `report` formats the results.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a bench prints")]
 
 mod child;
 mod measure;
 mod messages;
 mod node;
+mod replicas;
 mod report;
 mod spread;
+mod stream;
 mod tls;
 
 use std::io::{self, IsTerminal as _};
@@ -51,6 +54,9 @@ struct Args {
     /// Use mutual TLS: each proxy is identified by its certificate
     #[arg(long)]
     tls: bool,
+    /// Number of control planes, with an etcd that they share (Debian package etcd-server)
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
+    replicas: u8,
     /// Print JSON instead of the table
     #[arg(long)]
     json: bool,
@@ -82,6 +88,7 @@ fn main() -> anyhow::Result<ExitCode> {
             Variant::Sotw
         },
         tls: args.tls,
+        replicas: usize::from(args.replicas),
     };
     let bar = progress_bar();
     let report = measure::run(&plan, &|progress| show(&bar, &progress));
@@ -98,13 +105,14 @@ fn main() -> anyhow::Result<ExitCode> {
 /// Runs a small fleet with each variant: all proxies stay connected, report and receive the update.
 /// Times are not asserted.
 fn smoke_test() -> anyhow::Result<ExitCode> {
-    for (variant, tls) in [(Variant::Sotw, false), (Variant::Delta, true)] {
+    for (variant, tls, replicas) in [(Variant::Sotw, false, 2), (Variant::Delta, true, 1)] {
         let plan = Plan {
             nodes: 30,
             interval: Duration::from_millis(500),
             duration: Duration::from_secs(1),
             variant,
             tls,
+            replicas,
         };
         let report = measure::run(&plan, &|_| ())?;
         let page = report.table();

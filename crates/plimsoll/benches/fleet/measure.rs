@@ -9,8 +9,9 @@ use plimsoll_xds::ads::Variant;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::sync::Semaphore;
 
-use crate::child::{Child, Usage};
+use crate::child::Usage;
 use crate::node::Node;
+use crate::replicas::Replicas;
 use crate::report::{Figures, Machine, Report};
 use crate::spread::Spread;
 
@@ -33,6 +34,8 @@ pub(crate) struct Plan {
     pub(crate) variant: Variant,
     /// Mutual TLS instead of plain text.
     pub(crate) tls: bool,
+    /// Number of control planes; more than one share an etcd.
+    pub(crate) replicas: usize,
 }
 
 /// Progress of the measurement.
@@ -64,8 +67,8 @@ pub(crate) fn run(plan: &Plan, progress: &dyn Fn(Progress)) -> anyhow::Result<Re
         .enable_all()
         .build()
         .context("cannot start the async runtime")?;
-    let child = Child::start(plan)?;
-    runtime.block_on(measure(plan, &child, progress))
+    let replicas = Replicas::start(plan)?;
+    runtime.block_on(measure(plan, &replicas, progress))
 }
 
 /// Raises the limit of file descriptors: each proxy needs one here and one in the child, which
@@ -85,27 +88,27 @@ fn raise_file_limit(nodes: usize) -> anyhow::Result<()> {
 
 async fn measure(
     plan: &Plan,
-    child: &Child,
+    replicas: &Replicas,
     progress: &dyn Fn(Progress),
 ) -> anyhow::Result<Report> {
     let shared = Arc::new(Shared::new(plan));
     let begun = Instant::now();
-    connect(&shared, child, progress).await?;
+    connect(&shared, replicas, progress).await?;
     let connect_time = begun.elapsed();
     // Wait until all proxies have reported once and the resulting updates are delivered.
     let settle = plan.interval + plan.interval / 4 + Duration::from_secs(2);
     pause("waiting for demand to settle", settle, &shared, progress).await?;
 
-    let before = (Instant::now(), child.usage()?, shared.counts());
+    let before = (Instant::now(), replicas.usage()?, shared.counts());
     pause("measuring steady state", plan.duration, &shared, progress).await?;
-    let steady = Window::since(&before, child.usage()?, &shared);
+    let steady = Window::since(&before, replicas.usage()?, &shared);
 
-    let before = (Instant::now(), child.usage()?, shared.counts());
+    let before = (Instant::now(), replicas.usage()?, shared.counts());
     shared.spread.begin();
     shared.stepped.store(true, Ordering::Relaxed);
     let step = plan.interval * 2 + Duration::from_secs(2);
     pause("demand has stepped", step, &shared, progress).await?;
-    let stepped = Window::since(&before, child.usage()?, &shared);
+    let stepped = Window::since(&before, replicas.usage()?, &shared);
     let updates = shared.spread.outcome();
 
     Ok(Report::new(
@@ -116,7 +119,7 @@ async fn measure(
             steady,
             stepped,
             updates,
-            peak_memory: child.usage()?.peak_memory,
+            peak_memory: replicas.usage()?.peak_memory,
             lost: shared.lost.load(Ordering::Relaxed),
         },
     ))
@@ -125,14 +128,14 @@ async fn measure(
 /// Starts all proxies and waits until each has its assignments and load reporting settings.
 async fn connect(
     shared: &Arc<Shared>,
-    child: &Child,
+    replicas: &Replicas,
     progress: &dyn Fn(Progress),
 ) -> anyhow::Result<()> {
     let opening = Arc::new(Semaphore::new(MAX_CONNECTING));
-    let address = child.address();
     for index in 0..shared.plan.nodes {
         let shared = Arc::clone(shared);
-        let (opening, dialer) = (Arc::clone(&opening), child.dialer());
+        let (opening, dialer) = (Arc::clone(&opening), replicas.dialer());
+        let address = replicas.address(index);
         let node = Node::new(index, Arc::clone(&shared), opening, dialer);
         tokio::spawn(async move {
             // Failures are counted and shown in the report.

@@ -9,10 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, anyhow, bail};
-use bytes::{Buf as _, Bytes, BytesMut};
+use anyhow::Context as _;
+use bytes::Bytes;
 use h2::client::SendRequest;
-use h2::{RecvStream, SendStream};
 use plimsoll_xds::ads::client::{Client, ClientSettings};
 use plimsoll_xds::ads::message::NodeMessage;
 use plimsoll_xds::ads::{CLUSTER, CLUSTER_LOAD_ASSIGNMENT, LISTENER, Request, Response, Variant};
@@ -25,12 +24,11 @@ use tokio::sync::Semaphore;
 
 use super::messages::{FLEET_CLUSTER, SERVICE, ZONES, framed, node, report, stats, zone};
 use crate::measure::Shared;
+use crate::stream::Stream;
 use crate::tls::{Dialer, Socket};
 
 /// Number of streams with a response before a proxy counts as ready.
 const STREAMS: u8 = 2;
-/// Length of the gRPC message prefix: compressed flag and length.
-const HEADER: usize = 5;
 
 /// State of one synthetic Envoy.
 pub(crate) struct Node {
@@ -186,54 +184,4 @@ fn decode(variant: Variant, bytes: Bytes) -> anyhow::Result<Response> {
         Variant::Sotw => Response::Sotw(wire::decode_discovery_response(bytes)?),
         Variant::Delta => Response::Delta(wire::decode_delta_discovery_response(bytes)?),
     })
-}
-
-/// Bidirectional gRPC stream over h2.
-struct Stream {
-    requests: SendStream<Bytes>,
-    responses: RecvStream,
-    buffer: BytesMut,
-}
-
-impl Stream {
-    async fn open(requests: SendRequest<Bytes>, path: &str) -> anyhow::Result<Self> {
-        let request = http::Request::post(format!("http://control{path}"))
-            .header("content-type", "application/grpc")
-            .header("te", "trailers")
-            .body(())?;
-        let mut sender = requests.ready().await?;
-        let (response, requests) = sender.send_request(request, false)?;
-        Ok(Self {
-            requests,
-            responses: response.await?.into_body(),
-            buffer: BytesMut::new(),
-        })
-    }
-
-    fn send(&mut self, message: Bytes) -> anyhow::Result<()> {
-        Ok(self.requests.send_data(message, false)?)
-    }
-
-    /// Returns the next message; cancel-safe.
-    async fn next(&mut self) -> anyhow::Result<Bytes> {
-        loop {
-            if let Some(length) = self.buffer.get(1..HEADER) {
-                let length = u32::from_be_bytes(length.try_into()?) as usize;
-                if self.buffer.len() >= HEADER + length {
-                    self.buffer.advance(HEADER);
-                    let message = self.buffer.split_to(length).freeze();
-                    if self.buffer.is_empty() {
-                        self.buffer = BytesMut::new();
-                    }
-                    return Ok(message);
-                }
-            }
-            let Some(data) = self.responses.data().await else {
-                bail!("the stream has ended");
-            };
-            let data = data.map_err(|error| anyhow!(error))?;
-            self.responses.flow_control().release_capacity(data.len())?;
-            self.buffer.extend_from_slice(&data);
-        }
-    }
 }

@@ -25,6 +25,7 @@ pub(crate) struct Report {
     interval_s: f64,
     duration_s: f64,
     variant: &'static str,
+    replicas: usize,
     rows: Vec<Row>,
 }
 
@@ -89,6 +90,7 @@ impl Report {
                 Variant::Sotw => "state of the world",
                 Variant::Delta => "incremental",
             },
+            replicas: plan.replicas,
             rows: rows(&figures),
         }
     }
@@ -118,6 +120,13 @@ impl Report {
             machine.cpu,
             machine.memory_mib,
         );
+        if self.replicas > 1 {
+            let _ = writeln!(
+                text,
+                "{} replicas: CPU of all, memory of the largest\n",
+                self.replicas
+            );
+        }
         for row in &self.rows {
             let value = match row.value {
                 value if value.fract() == 0.0 => format!("{value:.0}"),

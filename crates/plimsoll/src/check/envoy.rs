@@ -109,6 +109,7 @@ mod tests {
             admin_port: None,
             local_cluster_name: "local_cluster".to_owned(),
             module: false,
+            module_admin_port: None,
         })
     }
 

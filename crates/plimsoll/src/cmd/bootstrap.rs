@@ -1,15 +1,17 @@
 //! `plimsoll bootstrap`: prints the bootstrap with which a proxy finds the control plane.
 
 use std::io::Write;
+use std::path::PathBuf;
 
 use anyhow::{Context as _, anyhow};
 use plimsoll_control::bootstrap::{Bootstrap, BootstrapTls, EnvoyOptions, EnvoySecret};
 
 use super::{Exit, ignore_broken_pipe};
+use crate::own_zone::{self, ZonePlaces};
 
 /// Print a bootstrap for an Envoy or a gRPC client
 ///
-/// The bootstrap names the control plane and the proxy's zone, fleet and id. Only --zone is
+/// The bootstrap names the control plane and the proxy's zone, fleet and id. Only the zone is
 /// required. The local cluster needs no configuration: the control plane builds it from the proxies
 /// that connect.
 #[derive(Debug, clap::Args)]
@@ -34,11 +36,14 @@ enum Kind {
         /// Name of the local cluster (cluster_manager.local_cluster_name)
         #[arg(long, value_name = "NAME", default_value = "local_cluster")]
         local_cluster: String,
-        /// Let Plimsoll's module balance by measured demand: the local cluster gets its policy,
-        /// which observes the fleet; copy the policy to the clusters to balance (Envoy 1.38 or
+        /// Let Plimsoll's module balance: announces it to the control plane, whose clusters then
+        /// use it, and gives the local cluster its policy, which observes the fleet (Envoy 1.38 or
         /// newer)
         #[arg(long)]
         module: bool,
+        /// Port on 127.0.0.1 where the module explains its decisions; without it, it does not
+        #[arg(long, value_name = "PORT", requires = "module")]
+        module_admin_port: Option<u16>,
         /// Name in the control plane's certificate [default: the host of --control]
         #[arg(long, value_name = "NAME", requires = "tls_ca")]
         tls_server_name: Option<String>,
@@ -88,9 +93,13 @@ struct TlsArgs {
 
 #[derive(Debug, clap::Args)]
 struct NodeArgs {
-    /// Zone of the proxy (node.locality.zone)
+    /// Zone of the proxy (node.locality.zone) [default: PLIMSOLL_ZONE, or that of --zone-file]
     #[arg(long)]
-    zone: String,
+    zone: Option<String>,
+    /// File with the zone of the proxy, or with the labels of its pod: a volume of the downward API
+    /// of Kubernetes
+    #[arg(long, value_name = "FILE")]
+    zone_file: Option<PathBuf>,
     /// Region of the proxy (node.locality.region)
     #[arg(long, default_value = "")]
     region: String,
@@ -100,9 +109,9 @@ struct NodeArgs {
     /// Fleet of the proxy (node.cluster); proxies with the same configuration form a fleet
     #[arg(long, default_value = "gateway")]
     fleet: String,
-    /// Id of the proxy (node.id), unique within its fleet [default: FLEET-ZONE-HOST, where HOST is
-    /// the variable POD_NAME or the name of this machine]
-    #[arg(long)]
+    /// Id of the proxy (node.id), unique within its fleet [default: PLIMSOLL_NODE_ID, or
+    /// FLEET-ZONE-HOST, where HOST is the variable POD_NAME or the name of this machine]
+    #[arg(long, visible_alias = "node-id")]
     id: Option<String>,
     /// Address of the control plane's xDS server; repeatable for an Envoy, with one address per
     /// replica
@@ -132,6 +141,7 @@ pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
             admin_port,
             local_cluster,
             module,
+            module_admin_port,
             tls_server_name,
             tls_secrets,
         } => {
@@ -145,6 +155,7 @@ pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
                 admin_port,
                 local_cluster_name: local_cluster,
                 module,
+                module_admin_port,
             })
         }
         Kind::EnvoySecret { secret, tls } => {
@@ -178,14 +189,22 @@ impl NodeArgs {
         let mut controls = self.control.iter().map(|control| address(control));
         let first = controls.next().context("--control is required")??;
         let replicas = controls.collect::<anyhow::Result<_>>()?;
+        let places = ZonePlaces {
+            flag: self.zone,
+            file: self.zone_file,
+        };
+        let zone = places.find(own_zone::variable)?.with_context(|| {
+            format!(
+                "--zone is required, or {} in the environment",
+                own_zone::ZONE
+            )
+        })?;
+        let id = own_zone::node_id(self.id.as_ref(), own_zone::variable);
         Ok(Bootstrap {
-            id: match self.id {
-                Some(id) => id,
-                None => format!("{}-{}-{}", self.fleet, self.zone, host_name()),
-            },
+            id: id.unwrap_or_else(|| format!("{}-{zone}-{}", self.fleet, host_name())),
             fleet: self.fleet,
             region: self.region,
-            zone: self.zone,
+            zone,
             sub_zone: self.sub_zone,
             control_host: first.0,
             control_port: first.1,

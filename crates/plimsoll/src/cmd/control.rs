@@ -15,6 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::{Exit, ignore_broken_pipe, stop_on_signal};
 use crate::dashboard::ControlSource;
 use crate::logging::{self, LogFormat};
+use crate::memory;
 
 /// Run the control plane, which turns load reports into locality weights
 ///
@@ -76,7 +77,8 @@ A configuration:
       lb_endpoints: ['10.0.0.1:80', '10.0.0.2:80']
   include: [services.d]              # directories or files with more services
 
-Environment: RUST_LOG filters the log, for example RUST_LOG=debug [default: info].
+Environment: RUST_LOG filters the log, for example RUST_LOG=debug [default: info]. `${NAME}` and
+`${NAME:-default}` in values of the files are replaced by variables.
 
 Signals: SIGTERM and Ctrl-C exit, SIGHUP reloads the files.
 
@@ -85,6 +87,7 @@ address in use.";
 
 /// Runs until SIGTERM or Ctrl-C.
 pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
+    memory::use_small_pages();
     logging::start(args.log_format, "info");
     let runtime = tokio::runtime::Runtime::new().context("cannot start the async runtime")?;
     let options = Options {

@@ -16,6 +16,8 @@ use tokio::sync::mpsc;
 use super::{Exit, ignore_broken_pipe, stop_on_signal};
 use crate::fetch;
 use crate::logging::{self, LogFormat};
+use crate::memory;
+use crate::own_zone::{self, ZonePlaces};
 use crate::proxy_dashboard::ProxySource;
 use crate::service_manager;
 
@@ -49,15 +51,20 @@ pub(crate) struct Args {
     #[arg(long, visible_alias = "concurrency", value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: Option<u16>,
-    /// Id of this proxy, instead of `node.id` in the file
-    #[arg(long, value_name = "ID")]
+    /// Id of this proxy, instead of `node.id` in the file [default: PLIMSOLL_NODE_ID, if set]
+    #[arg(long, visible_alias = "node-id", value_name = "ID")]
     service_node: Option<String>,
     /// Fleet of this proxy, instead of `node.cluster` in the file
     #[arg(long, value_name = "NAME")]
     service_cluster: Option<String>,
-    /// Zone of this proxy, instead of `node.locality.zone` in the file
-    #[arg(long, value_name = "ZONE")]
+    /// Zone of this proxy, instead of `node.locality.zone` in the file [default: PLIMSOLL_ZONE, if
+    /// set, or that of --zone-file]
+    #[arg(long, visible_alias = "zone", value_name = "ZONE")]
     service_zone: Option<String>,
+    /// File with the zone of this proxy, or with the labels of its pod: a volume of the downward
+    /// API of Kubernetes
+    #[arg(long, value_name = "FILE")]
+    zone_file: Option<PathBuf>,
     /// Time for requests in flight to finish after SIGTERM, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "30")]
     drain_time_s: u64,
@@ -116,15 +123,19 @@ impl LogLevel {
 }
 
 impl Args {
-    fn overrides(&self) -> Overrides {
-        Overrides {
+    fn overrides(&self) -> anyhow::Result<Overrides> {
+        let zone = ZonePlaces {
+            flag: self.service_zone.clone(),
+            file: self.zone_file.clone(),
+        };
+        Ok(Overrides {
             config_yaml: self.config_yaml.clone(),
             node: NodeOverrides {
-                id: self.service_node.clone(),
+                id: own_zone::node_id(self.service_node.as_ref(), own_zone::variable),
                 cluster: self.service_cluster.clone(),
-                zone: self.service_zone.clone(),
+                zone: zone.find(own_zone::variable)?,
             },
-        }
+        })
     }
 }
 
@@ -170,14 +181,18 @@ access logs again.
 Restart without a lost connection: start the new process with the same file and --restart-epoch 1.
 Sockets of systemd (LISTEN_FDS) are used for listeners and the admin API with the same address.
 
-Environment: RUST_LOG filters the log, for example RUST_LOG=debug [default: info].
+Environment: RUST_LOG filters the log, for example RUST_LOG=debug [default: info]. PLIMSOLL_NODE_ID
+and PLIMSOLL_ZONE are id and zone of this proxy unless flags say otherwise; with PLIMSOLL_NODE_NAME
+the zone is that of a Kubernetes Node. `${NAME}` and `${NAME:-default}` in values of the file are
+replaced by variables.
 
 Exit codes: 0 after SIGTERM or Ctrl-C, 1 not ready (--ready), 2 wrong usage, invalid configuration
 or address in use.";
 
 /// Runs until SIGTERM or Ctrl-C, or only validates the file with `--check`.
 pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
-    let overrides = args.overrides();
+    memory::use_small_pages();
+    let overrides = args.overrides()?;
     if args.check || args.mode == Mode::Validate {
         let path = args.config.unwrap_or_default();
         let config = check(&path, &overrides)?;
@@ -277,7 +292,7 @@ async fn announce_when_live(
 /// Prints the answer of `/ready`; fails unless the proxy serves requests.
 fn ask_ready(args: &Args, out: &mut impl Write) -> anyhow::Result<Exit> {
     let path = args.config.clone().unwrap_or_default();
-    let loaded = plimsoll_proxy::source::load(&path, &args.overrides(), &mut Files::default())?;
+    let loaded = plimsoll_proxy::source::load(&path, &args.overrides()?, &mut Files::default())?;
     let admin = loaded
         .config
         .admin
@@ -357,7 +372,7 @@ mod tests {
         assert_eq!((args.workers, args.drain_time_s), (Some(3), 5));
         assert_eq!((args.mode, args.restart_epoch), (Mode::Validate, 2));
         assert_eq!(args.log_level.map(LogLevel::directive), Some("warn"));
-        let overrides = args.overrides();
+        let overrides = args.overrides().unwrap();
         assert_eq!(overrides.config_yaml.as_deref(), Some("{}"));
         assert_eq!(overrides.node.id.as_deref(), Some("n"));
         assert_eq!(overrides.node.cluster.as_deref(), Some("c"));

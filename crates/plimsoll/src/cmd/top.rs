@@ -171,7 +171,9 @@ impl Screen<'_> {
     }
 
     async fn watch(&self, out: &mut impl Write) -> anyhow::Result<io::Result<()>> {
+        // Before the first page: a signal must not leave the terminal without cursor.
         let mut terminate = signal(SignalKind::terminate()).context("cannot handle signals")?;
+        let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle signals")?;
         let mut ticks = tokio::time::interval(self.args.interval.0.max(MIN_INTERVAL));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // What will not get better by waiting fails before the screen is cleared.
@@ -195,7 +197,7 @@ impl Screen<'_> {
                 self.poll().await
             };
             polled = tokio::select! {
-                _ = tokio::signal::ctrl_c() => break,
+                _ = interrupt.recv() => break,
                 _ = terminate.recv() => break,
                 () = quit(keys.as_mut()) => break,
                 polled = next => polled,

@@ -9,7 +9,7 @@ use plimsoll_control::admin::mode_name;
 use plimsoll_control::config::{Cost, Mode, Service};
 use plimsoll_control::delivery::NodeClass;
 use plimsoll_control::fleet_plan::FleetPlan;
-use plimsoll_control::load_line::{LoadLine, LoadLines, Traffic, ZoneTraffic};
+use plimsoll_control::load_line::{LoadLine, LoadLines, Traffic, Unknown, ZoneTraffic};
 use plimsoll_control::state::State;
 use plimsoll_core::counts::HostSetCounts;
 use plimsoll_core::explain::{ChangeExplanation, LocalityExplanation, ZoneExplanation};
@@ -60,8 +60,18 @@ pub(super) fn clusters(
         cluster.confirmed_unix_ms = age.map(|age| wall_clock.ago(now, age));
         cluster.staleness_threshold_ms = staleness_threshold(state, fleet, service);
         if let Some(line) = lines.get(fleet, service.name()) {
-            cluster.now = line.now.as_ref().map(|traffic| total(traffic, cost));
-            cluster.enforce = line.enforce.as_ref().map(|traffic| total(traffic, cost));
+            let known = |traffic: &Result<Traffic, Unknown>| {
+                let reason = traffic
+                    .as_ref()
+                    .err()
+                    .map(|unknown| unknown.text().to_owned());
+                (
+                    traffic.as_ref().ok().map(|traffic| total(traffic, cost)),
+                    reason,
+                )
+            };
+            (cluster.now, cluster.now_unknown) = known(&line.now);
+            (cluster.enforce, cluster.enforce_unknown) = known(&line.enforce);
         }
         cluster
     };
@@ -98,7 +108,7 @@ struct ClusterBuilder {
 fn staleness_threshold(state: &State, fleet: &str, service: &Service) -> Option<u64> {
     let rules = service.config.zone_aware();
     let has = |class| state.fleets().classes(fleet).any(|one| one == class);
-    if has(NodeClass::Plimsoll) {
+    if has(NodeClass::Plimsoll) || has(NodeClass::EnvoyModule) {
         return rules.map(|rules| millis(rules.staleness_threshold()));
     }
     let stale_after = state.config().endpoint_stale_after;
@@ -227,21 +237,24 @@ impl ClusterBuilder {
         let Some(line) = line else {
             return self;
         };
-        let shown = line.seen.as_ref().or(line.now.as_ref());
+        let shown = line.seen.as_ref().or(line.now.as_ref().ok());
         self.flows_measured = line.seen.is_some();
         for (index, of) in line.zones.iter().enumerate() {
             let zone = self.zone(&of.locality);
             if zone.demand_requests_per_second.is_some() {
                 zone.demand_requests_per_second = Some(rounded(of.demand));
             }
-            let at = |traffic: &Option<Traffic>| {
-                let traffic = traffic.as_ref()?.zones.get(index)?;
+            let at = |traffic: &Result<Traffic, Unknown>| {
+                let traffic = traffic.as_ref().ok()?.zones.get(index)?;
                 Some(planned(traffic))
             };
             (zone.now, zone.enforce) = (at(&line.now), at(&line.enforce));
             let Some(traffic) = shown else {
                 continue;
             };
+            if zone.above_line.is_none() {
+                zone.above_line = of.above_line.as_deref().map(str::to_owned);
+            }
             let own = &traffic.zones[index];
             zone.served_requests_per_second = Some(rounded(own.served));
             zone.kept_local = own.kept_local.map(rounded).filter(|_| line.seen.is_some());
@@ -262,13 +275,13 @@ impl ClusterBuilder {
         for zone in self.zones.values_mut() {
             // The reason is that of the plan; what is measured decides whether one is needed.
             zone.above_line = match zone.load {
-                Some(load) if load <= NOTICED => None,
-                Some(_) => Some(
+                Some(load) if load > NOTICED => Some(
                     zone.above_line
                         .take()
                         .unwrap_or_else(|| not_planned(service)),
                 ),
-                None => zone.above_line.take(),
+                // Without requests no zone is above its line.
+                _ => None,
             };
         }
         let index: BTreeMap<&Locality, usize> = self.zones.keys().zip(0..).collect();

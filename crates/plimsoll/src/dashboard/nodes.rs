@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use plimsoll_admin::state::{AckStatus, NodeState};
 use plimsoll_admin::what_if::rounded;
-use plimsoll_control::admin::delivery;
+use plimsoll_control::admin::{class_name, delivery};
 use plimsoll_control::delivery::{NodeClass, fleet_ramp, steering};
 use plimsoll_control::fleet::Member;
 use plimsoll_control::server::StreamRecord;
@@ -21,8 +21,7 @@ const MAX_NACK_CHARS: usize = 2000;
 
 /// Returns all nodes, sorted by fleet and id.
 pub(super) fn nodes(state: &State, observed: &Observations, now: Instant) -> Vec<NodeState> {
-    let classes = [NodeClass::Plimsoll, NodeClass::Grpc, NodeClass::Envoy];
-    let deliveries: BTreeMap<NodeClass, String> = classes
+    let deliveries: BTreeMap<NodeClass, String> = NodeClass::ALL
         .into_iter()
         .map(|class| (class, deliveries(state, class)))
         .collect();
@@ -57,12 +56,17 @@ pub(super) fn nodes(state: &State, observed: &Observations, now: Instant) -> Vec
 
 fn node(member: &Member) -> NodeState {
     let info = &member.info;
-    let software = format!("{} {}", info.user_agent_name, info.user_agent_version);
+    let mut software = format!("{} {}", info.user_agent_name, info.user_agent_version);
+    if member.module_streams > 0 || info.is_envoy_module() {
+        software.truncate(software.trim_end().len());
+        software.push_str(" with module");
+    }
     NodeState {
         id: info.node.id.to_string(),
         fleet: info.node.cluster.to_string(),
         locality: (&info.node.locality).into(),
         software: software.trim().to_owned(),
+        class: class_name(NodeClass::of(info)).to_owned(),
         connected: member.disconnected_since.is_none(),
         ..NodeState::default()
     }

@@ -1,17 +1,15 @@
-//! Notices about replicas of the control plane and the store that they share.
+//! Replicas of the control plane and the store that they share: a table, and notices if something
+//! is wrong.
 
-use plimsoll_admin::state::{Notice, Severity};
-use plimsoll_control::replicas::Replicas;
+use plimsoll_admin::state::{Notice, ReplicaState, ReplicasState, Severity, StoreState};
 use plimsoll_control::state::State;
 use plimsoll_core::time::Instant;
+use plimsoll_xds::replica::ReplicaRecord;
 
-use super::counted;
+use super::WallClock;
 
-/// Most replicas that are listed by name.
-const MAX_LISTED: usize = 10;
-
-/// Returns the state of the store, and the replicas with their nodes; nothing without a store.
-pub(super) fn notices(state: &State, now: Instant) -> Vec<Notice> {
+/// Returns what is wrong with the store or with other replicas; nothing without a store.
+pub(super) fn notices(state: &State) -> Vec<Notice> {
     let Some(replicas) = state.replicas() else {
         return Vec::new();
     };
@@ -35,25 +33,33 @@ pub(super) fn notices(state: &State, now: Instant) -> Vec<Notice> {
         let text = format!("replicas with another configuration: {}", others.join(", "));
         add(Severity::Warning, text);
     }
-    add(Severity::Info, list(replicas, now));
     notices
 }
 
-fn list(replicas: &Replicas, now: Instant) -> String {
-    let shown = replicas.all().take(MAX_LISTED).map(|(record, heard)| {
-        let this = if *record.replica == **replicas.id() {
-            "this one, "
-        } else {
-            ""
-        };
-        let nodes = usize::try_from(record.nodes).unwrap_or(usize::MAX);
-        let age = now.saturating_duration_since(*heard).as_secs();
-        let nodes = counted(nodes, "proxy").replace("proxys", "proxies");
-        format!("{} ({this}{nodes}, heard {age} s ago)", record.replica)
-    });
-    let shown: Vec<_> = shown.collect();
-    let count = counted(replicas.all().count(), "replica");
-    format!("{count}: {}", shown.join(", "))
+/// Returns the replicas in the store; `None` without a store.
+pub(super) fn table(state: &State, wall_clock: WallClock) -> Option<ReplicasState> {
+    let replicas = state.replicas()?;
+    let own = state.fingerprint();
+    let (nodes, _) = replicas.counts();
+    let replica = |(record, heard): &(ReplicaRecord, Instant)| ReplicaState {
+        name: record.replica.clone(),
+        this: *record.replica == **replicas.id(),
+        listen: record.listen.clone(),
+        version: record.version.clone(),
+        nodes: record.nodes,
+        started_unix_ms: record.started_unix_ms,
+        heard_unix_ms: wall_clock.at(*heard),
+        same_configuration: record.configuration == own,
+    };
+    Some(ReplicasState {
+        this: replicas.id().as_ref().to_owned(),
+        store: StoreState {
+            connected: replicas.is_connected(),
+            synced: replicas.is_synced(),
+            nodes: nodes as u64,
+        },
+        list: replicas.all().map(replica).collect(),
+    })
 }
 
 #[cfg(test)]
@@ -66,8 +72,15 @@ mod tests {
 
     use super::*;
 
+    const WALL_CLOCK_MS: u64 = 1_000_000;
+
+    fn shown(state: &State) -> Option<ReplicasState> {
+        let origin_unix_ms = WALL_CLOCK_MS;
+        table(state, WallClock { origin_unix_ms })
+    }
+
     fn texts(state: &State) -> Vec<String> {
-        let notices = notices(state, Instant::from_secs(7));
+        let notices = notices(state);
         notices.into_iter().map(|notice| notice.text).collect()
     }
 
@@ -81,6 +94,7 @@ mod tests {
         let now = Instant::from_secs(5);
         let mut state = State::new(Arc::clone(&config), now);
         assert_eq!(texts(&state), [""; 0]);
+        assert_eq!(shown(&state), None);
         state = state.with_replicas("r0".into(), 1);
         assert!(texts(&state)[0].contains("has not been read"));
         let record = |name: &str, configuration| ReplicaRecord {
@@ -95,13 +109,31 @@ mod tests {
             replicas: vec![record("r0", own), record("r1", own)],
         };
         state.handle_store(snapshot, now);
-        let expected = "2 replicas: r0 (this one, 2 proxies, heard 2 s ago), \
-                        r1 (2 proxies, heard 2 s ago)";
-        assert_eq!(texts(&state), [expected]);
+        assert_eq!(texts(&state), [""; 0]);
         state.handle_store(StoreInput::ReplicaPut(record("r2", own + 1)), now);
-        assert_eq!(texts(&state)[0], "replicas with another configuration: r2");
+        assert_eq!(texts(&state), ["replicas with another configuration: r2"]);
+        let table = shown(&state).unwrap();
+        assert_eq!(table.this, "r0");
+        assert!(table.store.connected && table.store.synced);
+        let rows = table.list.iter().map(|one| {
+            let heard = one.heard_unix_ms - WALL_CLOCK_MS;
+            (
+                &*one.name,
+                one.this,
+                one.nodes,
+                heard,
+                one.same_configuration,
+            )
+        });
+        let expected = [
+            ("r0", true, 2, 5000, true),
+            ("r1", false, 2, 5000, true),
+            ("r2", false, 2, 5000, false),
+        ];
+        assert_eq!(rows.collect::<Vec<_>>(), expected);
         state.handle_store(StoreInput::ReplicaDeleted("r2".into()), now);
         state.handle_store(StoreInput::Disconnected("test".to_owned()), now);
         assert!(texts(&state)[0].contains("cannot be reached"));
+        assert!(!shown(&state).unwrap().store.connected);
     }
 }

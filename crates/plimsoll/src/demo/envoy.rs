@@ -245,6 +245,7 @@ fn bootstrap(id: &str, zone: usize, xds: SocketAddr) -> Value {
         admin_port: Some(0),
         local_cluster_name: "local_cluster".to_owned(),
         module: false,
+        module_admin_port: None,
     });
     let types = "type.googleapis.com/envoy.extensions";
     let previous = "retry.host.previous_hosts.v3.PreviousHostsPredicate";

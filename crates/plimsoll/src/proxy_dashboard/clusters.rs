@@ -7,6 +7,7 @@ use plimsoll_admin::state::{ClusterState, Flow, ZoneState};
 use plimsoll_admin::what_if::rounded;
 use plimsoll_core::explain::{Explanation, FractionStatus};
 use plimsoll_core::model::locality::Locality;
+use plimsoll_core::model::zone_aware::LocalityBasis;
 use plimsoll_core::snapshot::RoutingSnapshot;
 use plimsoll_proxy::config::NodeConfig;
 
@@ -123,6 +124,7 @@ impl ClusterInputs<'_> {
 fn basis(explanation: &Explanation, in_force: bool) -> &'static str {
     match explanation.locality_policy {
         "load_aware_locality" => "utilization",
+        _ if explanation.locality_basis == Some(LocalityBasis::ObservedLoad) => "observed_load",
         _ if in_force => "measured_demand",
         _ => "host_counts",
     }

@@ -11,6 +11,7 @@ use plimsoll_core::model::assignment::{
     AssignmentParts, ClusterLoadAssignment, LbEndpoint, LocalityParts,
 };
 use plimsoll_core::model::health::HealthStatus;
+use plimsoll_core::model::zone_aware::LocalityBasis;
 use plimsoll_core::snapshot::RoutingSnapshot;
 use plimsoll_core::units::{BasisPoints, FieldError};
 
@@ -52,6 +53,12 @@ pub(super) fn answer(
 
 /// Returns why the routing of a policy cannot be predicted; `None` if it can.
 fn unanswerable(explanation: &Explanation) -> Option<&'static str> {
+    if explanation.locality_basis == Some(LocalityBasis::ObservedLoad) {
+        return Some(
+            "this cluster is routed by the waiting times of this proxy's own requests, which \
+             cannot be predicted",
+        );
+    }
     match explanation.locality_policy {
         "load_aware_locality" => Some(
             "this cluster is routed by the utilization that hosts report, which cannot be \
@@ -212,6 +219,13 @@ load_balancing_policy: {policies: [{typed_extension_config: {name: rr, typed_con
         );
         let error = ask(&load_aware, &nothing).unwrap_err();
         assert!(error.reason().contains("utilization"), "{error}");
+        let observed = format!(
+            "{{name: orders, load_balancing_policy: {{policies: [{{typed_extension_config: {{\
+             name: x, typed_config: {{{child}, locality_lb_config: {{zone_aware_lb_config: \
+             {{locality_basis: OBSERVED_LOAD}}}}}}}}}}]}}}}"
+        );
+        let error = ask(&observed, &nothing).unwrap_err();
+        assert!(error.reason().contains("waiting times"), "{error}");
         let weighted = "{name: orders, common_lb_config: {locality_weighted_lb_config: {}}}";
         let error = ask(weighted, &nothing).unwrap_err();
         assert!(error.reason().contains("weights"), "{error}");

@@ -12,8 +12,9 @@ use plimsoll_control::delivery::{NodeClass, NotSteeredReason, Steering, proto_na
 use plimsoll_xds::yaml::proto_json::ProtoEnum as _;
 
 /// Title of each table and the class of nodes it describes.
-const PLANES: [(&str, NodeClass); 3] = [
+const PLANES: [(&str, NodeClass); 4] = [
     ("Plimsoll's client and proxy", NodeClass::Plimsoll),
+    ("Envoy with Plimsoll's module", NodeClass::EnvoyModule),
     ("Envoy", NodeClass::Envoy),
     ("gRPC clients", NodeClass::Grpc),
 ];
@@ -44,7 +45,7 @@ const SUBSETS: &str = "crates/plimsoll/tests/e2e/real_peers/subsets.rs";
 const GRPC: &str = "crates/plimsoll/tests/e2e/real_peers/grpc.rs";
 
 /// Tests with real data planes: data plane, how demand is delivered, test.
-const LIVE_TESTS: [(&str, &str, Test); 14] = [
+const LIVE_TESTS: [(&str, &str, Test); 16] = [
     (
         "client",
         "`EDS_FIELD`",
@@ -105,6 +106,19 @@ const LIVE_TESTS: [(&str, &str, Test); 14] = [
         (SUBSETS, "envoy_and_the_proxy_send_to_the_same_subsets"),
     ),
     (
+        "Envoy with the module",
+        "`LRS_RESPONSE`",
+        (
+            CLOSED_LOOP,
+            "the_control_plane_steers_modules_inside_envoys",
+        ),
+    ),
+    (
+        "Envoy with the module",
+        "`load_aware_locality` with CONVERGENT, led by demand",
+        (CLOSED_LOOP, "demand_feed_forward_speeds_up_modules"),
+    ),
+    (
         "Envoy",
         "`FLEET_WEIGHTS`",
         (ENVOYS, "fleet_weights_even_out_zones_of_envoys"),
@@ -163,7 +177,8 @@ const INTRODUCTION: &str = "
 How measured demand reaches a data plane from `plimsoll control`, by the policy of the service \
 (rows) and its `delivery` (columns). A cell names the form that is sent, the closest to `delivery` \
 that the data plane supports, or why demand is not used. Extensions of Plimsoll are sent only to \
-Plimsoll's own data planes. [control.md](../control.md#deliveries) describes the forms.
+Plimsoll's own data planes and to [its module](../envoy-module.md). \
+[control.md](../control.md#deliveries) describes the forms.
 ";
 
 fn policies() -> Vec<Policy> {
@@ -287,8 +302,8 @@ fn cell(steering: Steering, reasons: &mut BTreeMap<String, String>) -> String {
         ),
         Steering::AsConfigured(NotSteeredReason::LoadAwareLocality) => (
             "as written: load aware",
-            "load reports of backends decide; only Plimsoll's data planes support `CONVERGENT`, \
-             which can use demand as feed-forward",
+            "load reports of backends decide; only Plimsoll's data planes and its module support \
+             `CONVERGENT`, which can use demand as feed-forward",
         ),
         Steering::AsConfigured(NotSteeredReason::Subsets) => (
             "as written: subsets",
@@ -363,6 +378,8 @@ mod tests {
             assert!(!forms.is_empty(), "{title} has no form of demand");
             let planes: &[&str] = match class {
                 NodeClass::Plimsoll => &["client", "proxy"],
+                // Locality weights are followed by Envoy's own policies.
+                NodeClass::EnvoyModule => &["Envoy with the module", "Envoy"],
                 NodeClass::Envoy => &["Envoy"],
                 NodeClass::Grpc => &["gRPC C-core", "grpc-js"],
             };

@@ -22,11 +22,15 @@ Libraries (hyper, h2, rustls) log under their own targets.
 
 /// Generates one table per level, with the target of each line.
 pub(super) fn page() -> String {
-    let crates: [(&str, &[LogLine]); 8] = [
+    let crates: [(&str, &[LogLine]); 9] = [
         ("plimsoll", crate::log_lines::LOG_LINES),
         ("plimsoll_admin", plimsoll_admin::LOG_LINES),
         ("plimsoll_client", plimsoll_client::LOG_LINES),
         ("plimsoll_control", plimsoll_control::LOG_LINES),
+        (
+            "plimsoll_kubernetes",
+            plimsoll_control::kubernetes::LOG_LINES,
+        ),
         ("plimsoll_orca", plimsoll_orca::LOG_LINES),
         ("plimsoll_proxy", plimsoll_proxy::LOG_LINES),
         ("plimsoll_serve", plimsoll_serve::LOG_LINES),

@@ -5,18 +5,30 @@ use plimsoll_admin::state::{ClusterState, PlannedLoad, TotalLoad, ZoneState};
 /// Zones that are listed; the rest is counted.
 const MAX_ZONES: usize = 6;
 
-/// Returns the comparison; empty if the service is enforced, or if nothing is known.
+/// Returns the comparison, or why a side of it is not known; empty if the service is enforced, and
+/// for hosts without modes.
 pub(super) fn lines(cluster: &ClusterState) -> Vec<String> {
-    let (Some(now), Some(enforce)) = (&cluster.now, &cluster.enforce) else {
-        return Vec::new();
-    };
-    if cluster.mode.as_deref() == Some("ENFORCE") && cluster.ramp_percent.unwrap_or(100) >= 100 {
+    let is_enforced =
+        cluster.mode.as_deref() == Some("ENFORCE") && cluster.ramp_percent.unwrap_or(100) >= 100;
+    if cluster.mode.is_none() || is_enforced && cluster.now.is_some() {
         return Vec::new();
     }
-    let mut lines = vec![
-        format!("now: {}", total(now)),
-        format!("with ENFORCE: {}", total(enforce)),
-    ];
+    let shown = |load: &Option<TotalLoad>, unknown: &Option<String>| match load {
+        Some(load) => total(load),
+        None => format!(
+            "not known, {}",
+            unknown.as_deref().unwrap_or("not computed yet")
+        ),
+    };
+    let mut lines = vec![format!(
+        "now: {}",
+        shown(&cluster.now, &cluster.now_unknown)
+    )];
+    // Without demand the same reason twice tells nobody more.
+    if cluster.enforce.is_some() || cluster.enforce_unknown != cluster.now_unknown {
+        let enforce = shown(&cluster.enforce, &cluster.enforce_unknown);
+        lines.push(format!("with ENFORCE: {enforce}"));
+    }
     let mut zones: Vec<(&ZoneState, &PlannedLoad, &PlannedLoad)> = cluster
         .zones
         .iter()
@@ -110,5 +122,19 @@ mod tests {
         assert_eq!(lines(&cluster("ENFORCE", 100)), [""; 0]);
         assert_eq!(lines(&cluster("ENFORCE", 50)).len(), 3);
         assert_eq!(lines(&ClusterState::default()), [""; 0]);
+    }
+
+    #[test]
+    fn what_is_not_known_has_a_reason() {
+        let mut cluster = cluster("SHADOW", 100);
+        cluster.enforce = None;
+        cluster.enforce_unknown = Some("only proxies can tell".to_owned());
+        let shown = lines(&cluster);
+        assert!(shown[0].starts_with("now: highest load"), "{shown:?}");
+        assert_eq!(shown[1], "with ENFORCE: not known, only proxies can tell");
+        cluster.now = None;
+        cluster.now_unknown = cluster.enforce_unknown.clone();
+        cluster.zones.clear();
+        assert_eq!(lines(&cluster), ["now: not known, only proxies can tell"]);
     }
 }

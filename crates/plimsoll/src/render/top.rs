@@ -2,7 +2,8 @@
 //! dashboard; unknown values are a dash.
 
 use plimsoll_admin::state::{
-    AckStatus, ClusterState, DashboardState, EventState, NodeState, Notice, Severity, ZoneState,
+    AckStatus, ClusterState, DashboardState, EventState, NodeState, Notice, ReplicasState,
+    Severity, ZoneState,
 };
 
 use super::style::{Style, Tone};
@@ -54,6 +55,9 @@ pub(crate) fn page(state: &DashboardState, style: Style, size: PageSize) -> Stri
         page.push_str("\nNo clusters.\n");
     }
     page.push_str(&renderer.nodes(state.nodes.as_deref()));
+    if let Some(replicas) = &state.replicas {
+        page.push_str(&renderer.replicas(replicas, state.taken_unix_ms));
+    }
     let rows = size.rows.unwrap_or(usize::MAX);
     let left = rows.saturating_sub(page.lines().count());
     page.push_str(&renderer.events(&state.events, state.taken_unix_ms, left));
@@ -124,6 +128,11 @@ impl Renderer {
             count(|node| node.connected),
             count(|node| node.answer == AckStatus::Refused),
         );
+        let with_module = count(|node| node.class == "envoy_module");
+        if with_module > 0 {
+            let text = format!("{with_module} with Plimsoll's module inside Envoy");
+            section.push_str(&self.line("  ", &text, Tone::Plain));
+        }
         let refused = nodes
             .iter()
             .filter(|node| node.answer == AckStatus::Refused);
@@ -131,6 +140,33 @@ impl Renderer {
             let reason = node.refusal.as_deref().unwrap_or("no reason given");
             let text = format!("{} ({}): {reason}", node.id, node.locality);
             section.push_str(&self.line("  ! ", &text, Tone::Bad));
+        }
+        section
+    }
+
+    fn replicas(self, replicas: &ReplicasState, now_unix_ms: u64) -> String {
+        let store = replicas.store;
+        let connected = if store.connected {
+            "store connected"
+        } else {
+            "store not connected"
+        };
+        let not_read = if store.synced { "" } else { ", not read yet" };
+        let nodes = store.nodes;
+        let text = format!("{connected}{not_read}, {nodes} nodes of all replicas");
+        let mut section = format!("\n{}", title("Replicas", self.style));
+        section.push_str(&self.line("  ", &text, Tone::Plain));
+        for replica in &replicas.list {
+            let this = if replica.this { " (this one)" } else { "" };
+            let other = if replica.same_configuration {
+                ""
+            } else {
+                ", another configuration"
+            };
+            let heard = age(replica.heard_unix_ms, now_unix_ms);
+            let (name, nodes) = (&replica.name, replica.nodes);
+            let text = format!("{name}{this}: {nodes} nodes, heard {heard}{other}");
+            section.push_str(&self.line("  ", &text, Tone::Plain));
         }
         section
     }
@@ -310,7 +346,7 @@ fn age(at_unix_ms: u64, now_unix_ms: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_admin::state::{Flow, LocalityId};
+    use plimsoll_admin::state::{Flow, LocalityId, ReplicaState, StoreState};
 
     use super::*;
 
@@ -349,6 +385,7 @@ mod tests {
             answer: AckStatus::Refused,
             refusal: Some("unknown\u{1b}field".to_owned()),
             connected: true,
+            class: "envoy_module".to_owned(),
             ..NodeState::default()
         };
         DashboardState {
@@ -361,6 +398,20 @@ mod tests {
             }],
             clusters: vec![cluster],
             nodes: Some(vec![node, NodeState::default()]),
+            replicas: Some(ReplicasState {
+                store: StoreState {
+                    nodes: 7,
+                    ..StoreState::default()
+                },
+                list: vec![ReplicaState {
+                    name: "r0".to_owned(),
+                    this: true,
+                    nodes: 3,
+                    heard_unix_ms: 6_000,
+                    ..ReplicaState::default()
+                }],
+                ..ReplicasState::default()
+            }),
             events: vec![EventState {
                 at_unix_ms: 1_000,
                 severity: Severity::Info,
@@ -382,7 +433,10 @@ mod tests {
             "a is above its line: demand is 2 % above",
             "between zones: 25.0 % of 80.0 requests/s (reported)",
             "2 known, 1 connected, 1 rejected",
+            "1 with Plimsoll's module inside Envoy",
             "gateway-7 ((none)): unknown\u{fffd}field",
+            "Replicas\n  store not connected, not read yet, 7 nodes of all replicas",
+            "r0 (this one): 3 nodes, heard 4 s ago, another configuration",
             "9 s ago: a node joined",
         ] {
             assert!(page.contains(part), "{part:?} is missing:\n{page}");
@@ -423,7 +477,7 @@ mod tests {
             );
             assert!(page.lines().count() <= 24, "{page}");
         }
-        let narrow = page(&state, style, size(80, 24));
+        let narrow = page(&state, style, size(80, 28));
         assert!(
             !narrow.contains("proxies") && narrow.contains("kept local"),
             "{narrow}"

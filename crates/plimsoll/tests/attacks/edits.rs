@@ -52,3 +52,24 @@ async fn a_file_that_was_cut_off_takes_no_services_away() {
     .await;
     assert_eq!(control.metric("config_removals_refused_total").await, 2.0);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hangup_reloads_the_file_and_ends_nothing() {
+    let control = Control::start_with(&services(4), |_| ());
+    control.write_config(&services(1));
+    control
+        .wait_for_metric("config_removals_refused_total")
+        .await;
+    control.signal("HUP");
+    until("a refused reload by SIGHUP", async || {
+        control.get("/api/v1/audit").await.contains("SIGHUP")
+    })
+    .await;
+    assert_eq!(control.metric("clusters{mode=\"ENFORCE\"}").await, 4.0);
+    control.write_config(&services(3));
+    control.signal("HUP");
+    until("three services", async || {
+        control.metric("clusters{mode=\"ENFORCE\"}").await == 3.0
+    })
+    .await;
+}

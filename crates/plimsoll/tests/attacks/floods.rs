@@ -1,6 +1,7 @@
 //! Floods: many connections, streams and frames that are each harmless.
 
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use plimsoll_xds::driver::{
     DELTA_AGGREGATED_RESOURCES, STREAM_AGGREGATED_RESOURCES, STREAM_LOAD_STATS,
@@ -8,7 +9,7 @@ use plimsoll_xds::driver::{
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::support::{ASSIGNMENTS, Peer, field, node, number, text, until};
+use super::support::{ASSIGNMENTS, Control, HonestFleet, Peer, field, node, number, text, until};
 use super::survive;
 
 const CLUSTERS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
@@ -124,6 +125,33 @@ async fn silent_connections_are_closed() {
         assert!(closed >= 300.0, "{closed}");
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_without_descriptors_neither_spins_nor_stays_deaf() {
+    // Half of these for xDS, and more than the other half for the admin connections it allows and
+    // the files that it needs itself: so few that the limits of connections do not protect it.
+    let control = Control::start_with_files(100);
+    let mut held = Vec::new();
+    for address in [control.xds, control.admin] {
+        for _ in 0..100 {
+            held.push(TcpStream::connect(address).await.unwrap());
+        }
+    }
+    let (begun, before) = (Instant::now(), control.cpu());
+    control.wait_for_log("cannot accept a connection").await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let (elapsed, cpu) = (begun.elapsed(), control.cpu() - before);
+    assert!(cpu < elapsed / 2, "{cpu:?} of CPU in {elapsed:?}");
+    drop(held);
+    // Until it has noticed the end of the connections, they count toward its limit.
+    until("the connections are closed", async || {
+        control.metric("connections{listener=\"xds\"}").await < 1.0
+    })
+    .await;
+    let fleet = HonestFleet::start(control.xds);
+    control.wait_for_fractions().await;
+    fleet.stop();
 }
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";

@@ -18,7 +18,7 @@ use plimsoll_xds::driver::STREAM_LOAD_STATS;
 use plimsoll_xds::wire;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 
 /// Most memory of the process under attack. Release builds stay below 512 MiB as well.
@@ -27,13 +27,13 @@ pub(crate) const MAX_RSS: u64 = 512 << 20;
 pub(crate) const ASSIGNMENTS: &str =
     "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
 /// Only failing tests wait this long: for a page of the admin API, or for a response.
-const TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
 const CONFIG: &str = "\
 listen: 127.0.0.1:0
 admin: 127.0.0.1:0
 load_reporting: {interval: 0.2s}
-demand: {smoothing_time_constant: 0.1s}
+demand: {smoothing_time_constant: 0.1s, idle_timeout: 2s}
 limits: {fleets: 20, streams: 2000, unfinished_bytes: 8388608, handshake_timeout: 5s}
 services:
 - cluster: {name: orders}
@@ -99,12 +99,23 @@ impl Control {
 
     /// Starts it with a configuration, and with files that `prepare` adds to its directory.
     pub(crate) fn start_with(config: &str, prepare: impl FnOnce(&Path)) -> Self {
+        Self::start_command(Command::new(binary()), config, prepare)
+    }
+
+    /// Starts it with no more than this number of open files.
+    pub(crate) fn start_with_files(files: u32) -> Self {
+        let mut command = Command::new("prlimit");
+        command.arg(format!("--nofile={files}")).arg(binary());
+        Self::start_command(command, CONFIG, |_| ())
+    }
+
+    fn start_command(mut command: Command, config: &str, prepare: impl FnOnce(&Path)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("control.yaml");
         fs::write(&file, config).unwrap();
         prepare(directory.path());
         let log = File::create(directory.path().join("log")).unwrap();
-        let mut child = Command::new(binary())
+        let mut child = command
             .arg("control")
             .arg("-c")
             .arg(&file)
@@ -142,6 +153,23 @@ impl Control {
             fs::read_to_string(&path).unwrap().contains(text)
         })
         .await;
+    }
+
+    /// Sends a signal, named as by kill(1).
+    pub(crate) fn signal(&self, name: &str) {
+        let mut kill = Command::new("kill");
+        kill.args(["-s", name, &self.child.id().to_string()]);
+        assert!(kill.status().unwrap().success());
+    }
+
+    /// CPU time of the process so far.
+    pub(crate) fn cpu(&self) -> Duration {
+        let path = format!("/proc/{}/stat", self.child.id());
+        let stat = fs::read_to_string(path).unwrap();
+        let fields: Vec<_> = stat.rsplit(") ").next().unwrap().split(' ').collect();
+        let ticks = |index: usize| fields[index].parse::<u64>().unwrap();
+        // User and system time, in units of 10 ms.
+        Duration::from_millis(10 * (ticks(11) + ticks(12)))
     }
 
     /// Memory of the process in bytes.
@@ -222,6 +250,13 @@ impl Drop for Control {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Number of nodes whose load reports count in the honest fleet.
+pub(crate) fn reporters(fleets: &Value) -> u64 {
+    let demand = fleets["fleets"][0]["demand"][0]["zones"].as_array();
+    let zones = demand.expect("demand").iter();
+    zones.map(|zone| zone["reporters"].as_u64().unwrap()).sum()
 }
 
 /// Fraction delivered for a zone, in basis points.
@@ -322,6 +357,22 @@ impl Peer {
         let socket = TcpStream::connect(address).await.unwrap();
         // With Nagle's algorithm, each window of a long message would wait for a delayed ACK.
         socket.set_nodelay(true).unwrap();
+        Self::handshake(socket, settings).await
+    }
+
+    /// Connects from another address of loopback.
+    pub(crate) async fn connect_from(source: [u8; 4], address: SocketAddr) -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((source, 0).into()).unwrap();
+        let socket = socket.connect(address).await.unwrap();
+        Self::handshake(socket, &h2::client::Builder::new()).await
+    }
+
+    /// Connects on a socket, which may use TLS.
+    pub(crate) async fn handshake(
+        socket: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        settings: &h2::client::Builder,
+    ) -> Self {
         let (requests, connection) = settings.handshake(socket).await.unwrap();
         let connection = tokio::spawn(async move {
             // Ends with the test.

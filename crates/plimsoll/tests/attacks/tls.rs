@@ -60,11 +60,27 @@ impl Authority {
         address: SocketAddr,
         certificate: Option<(String, String)>,
     ) -> std::io::Result<TlsStream<TcpStream>> {
+        self.connect_alpn(address, certificate, "http/1.1").await
+    }
+
+    /// Opens a connection of HTTP/2 with the certificate of a node.
+    async fn peer(&self, address: SocketAddr, uri: &str) -> Peer {
+        let certificate = Some(self.issue(uri));
+        let socket = self.connect_alpn(address, certificate, "h2").await.unwrap();
+        Peer::handshake(socket, &h2::client::Builder::new()).await
+    }
+
+    async fn connect_alpn(
+        &self,
+        address: SocketAddr,
+        certificate: Option<(String, String)>,
+        protocol: &str,
+    ) -> std::io::Result<TlsStream<TcpStream>> {
         let inline = |(chain, key)| (PemSource::Inline(chain), PemSource::Inline(key));
         let config = client_tls(&ClientTlsSettings {
             ca: PemSource::Inline(self.pem.clone()),
             certificate: certificate.map(inline),
-            alpn: vec!["http/1.1".to_owned()],
+            alpn: vec![protocol.to_owned()],
         });
         let connector = TlsConnector::from(Arc::clone(&config.unwrap()));
         let socket = TcpStream::connect(address).await?;
@@ -185,6 +201,38 @@ async fn a_relay_reaches_its_server_with_mutual_tls_and_opens_few_streams() {
         end.is_none()
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_relay_passes_on_only_nodes_that_its_own_rules_allow() {
+    let authority = Authority::new();
+    let upstream = upstream(&authority);
+    let port = upstream.xds.port();
+    // The server trusts the relay to be any node, so the relay has to know its clients.
+    let config = format!(
+        "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\n\
+         tls: {{certificate: relay.pem, private_key: relay.key, client_ca: ca.pem}}\n\
+         identities: [{{name: fleets, uri: 'spiffe://td/fleet/{{fleet}}', \
+           fleets: ['{{fleet}}']}}]\n\
+         relay: {{address: 'localhost:{port}', \
+           tls: {{ca: ca.pem, certificate: relay.pem, private_key: relay.key}}}}\n"
+    );
+    let relay = Control::start_with(&config, |path| {
+        authority.write(path, "relay", "spiffe://td/relay");
+    });
+    let mut peer = authority.peer(relay.xds, "spiffe://td/fleet/edge").await;
+    let (_open, end) = clusters(&mut peer, "honest").await;
+    assert_eq!(end, None);
+    let mut thief = authority.peer(relay.xds, "spiffe://td/fleet/other").await;
+    let (_refused, end) = clusters(&mut thief, "thief").await;
+    let end = end.expect("the rules refuse the node");
+    assert!(end.starts_with("7: ") && end.contains("edge"), "{end}");
+    relay
+        .wait_for_log("node refused by the rules of identities")
+        .await;
+    let nodes = upstream.get("/api/v1/nodes").await;
+    assert!(nodes.contains("honest"), "{nodes}");
+    assert!(!nodes.contains("thief"), "{nodes}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

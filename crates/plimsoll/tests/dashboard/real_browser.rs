@@ -1,11 +1,13 @@
 //! Tests with a real browser. `compare` covers shadow mode, `demo` opens the demo, `numbers`
 //! compares the page with the admin API, `history` covers what was recorded, `proxy` opens one
-//! proxy, `use_` covers interaction, `sizes` large documents and small windows.
+//! proxy, `replicas` several control planes, `use_` covers interaction, `sizes` large documents and
+//! small windows.
 
 mod compare;
 mod demo;
 mod history;
 mod numbers;
 mod proxy;
+mod replicas;
 mod sizes;
 mod use_;

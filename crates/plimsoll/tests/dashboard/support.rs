@@ -7,6 +7,7 @@ pub(crate) mod control;
 pub(crate) mod data_plane;
 pub(crate) mod demo;
 pub(crate) mod documents;
+pub(crate) mod etcd;
 pub(crate) mod http;
 pub(crate) mod page;
 pub(crate) mod proxy;

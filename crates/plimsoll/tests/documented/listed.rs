@@ -36,7 +36,7 @@ const CONTROL: &str = "plimsoll control -c examples/control/control.yaml &";
 const SIDECAR: &str = "plimsoll proxy -c examples/proxy/sidecar/proxy.yaml &";
 
 /// All pages with commands.
-pub(crate) const PAGES: [Page; 28] = [
+pub(crate) const PAGES: [Page; 29] = [
     with_envoy("README.md"),
     given("docs/admin-api.md", &[CONTROL, SIDECAR]),
     page("docs/benchmarks.md"),
@@ -53,6 +53,7 @@ pub(crate) const PAGES: [Page; 28] = [
     page("docs/guides/own-proxy.md"),
     page("docs/guides/tonic.md"),
     page("docs/how-it-works.md"),
+    page("docs/kubernetes.md"),
     page("docs/migrating.md"),
     given("docs/operations.md", &[CONTROL, SIDECAR]),
     page("docs/orca-backend.md"),
@@ -68,7 +69,7 @@ pub(crate) const PAGES: [Page; 28] = [
 ];
 
 /// Commands that no test inside `make test` can run.
-pub(crate) const NOT_RUN: [NotRun; 11] = [
+pub(crate) const NOT_RUN: [NotRun; 12] = [
     NotRun {
         command: "make bench",
         reason: "builds and measures for minutes",
@@ -98,6 +99,11 @@ pub(crate) const NOT_RUN: [NotRun; 11] = [
         command: "cargo publish",
         reason: "uploads to crates.io",
         instead: "scripts/package.sh", // the step `package`
+    },
+    NotRun {
+        command: "kubectl",
+        reason: "needs a Kubernetes cluster",
+        instead: "crates/plimsoll/tests/e2e/real_kubernetes/quick_start.rs", // without kubelet
     },
     NotRun {
         command: "docker build",
@@ -141,8 +147,8 @@ pub(crate) const SERVERS: [Server; 17] = [
         ready: Ready::Ports(&[8080, 9901]),
     },
     Server {
-        command: "plimsoll proxy -c target/sidecar.yaml",
-        ready: Ready::Ports(&[8080, 9901]),
+        command: "plimsoll proxy -c target/$zone.yaml",
+        ready: Ready::Ports(&[10001, 10002, 10003]),
     },
     Server {
         command: "plimsoll control -c examples/relay/control.yaml",

@@ -18,5 +18,6 @@ mod demo_process;
     reason = "shared with the tests of documents, which use all of it"
 )]
 mod documented;
+mod real_kubernetes;
 mod real_peers;
 mod support;

@@ -1,5 +1,6 @@
 //! Support of the end-to-end tests: processes, a small fleet, traffic, and waiting.
 
+pub(crate) mod api_server;
 pub(crate) mod backends;
 pub(crate) mod balancer;
 pub(crate) mod certificate;
@@ -19,6 +20,7 @@ pub(crate) mod hosts;
 pub(crate) mod http;
 pub(crate) mod http2_load;
 pub(crate) mod http_differential;
+pub(crate) mod kubernetes;
 pub(crate) mod load;
 pub(crate) mod loop_quality;
 pub(crate) mod management_server;

@@ -74,8 +74,18 @@ const ARROWS: &[Arrows] = &[
         foreign: Foreign::AllBut(&[]),
     },
     Arrows {
+        name: "plimsoll-kubernetes",
+        workspace: &["plimsoll-core", "plimsoll-serve"],
+        foreign: Foreign::AllBut(&["tonic"]),
+    },
+    Arrows {
         name: "plimsoll-control",
-        workspace: &["plimsoll-core", "plimsoll-xds", "plimsoll-serve"],
+        workspace: &[
+            "plimsoll-core",
+            "plimsoll-xds",
+            "plimsoll-serve",
+            "plimsoll-kubernetes",
+        ],
         foreign: Foreign::AllBut(&[]),
     },
     Arrows {
@@ -106,6 +116,7 @@ const ARROWS: &[Arrows] = &[
             "plimsoll-conformance",
             "plimsoll-control",
             "plimsoll-core",
+            "plimsoll-kubernetes",
             "plimsoll-orca",
             "plimsoll-proxy",
             "plimsoll-serve",

@@ -8,6 +8,7 @@ use plimsoll_core::model::assignment::{AssignmentParts, LbEndpoint, LocalityPart
 use plimsoll_xds::yaml::{parse_cluster, parse_upstream_cluster};
 
 use super::*;
+use crate::upstream::endpoint::Endpoint;
 
 fn manager() -> ClusterManager {
     let settings = Settings {
@@ -177,4 +178,184 @@ load_assignment:
     let first = Arc::clone(snapshots.latest());
     manager.publish();
     assert!(Arc::ptr_eq(snapshots.latest(), &first), "published once");
+}
+
+fn hosts(ports: &[u16], fields: &str) -> String {
+    let host = |port: &u16| {
+        let address = format!("socket_address: {{address: 127.0.0.1, port_value: {port}}}");
+        format!("{{endpoint: {{address: {{{address}}}, {fields}}}}}")
+    };
+    let hosts: Vec<String> = ports.iter().map(host).collect();
+    let hosts = hosts.join(", ");
+    format!("{{cluster_name: orders, endpoints: [{{lb_endpoints: [{hosts}]}}]}}")
+}
+
+fn upstream(fields: &str, listed: &str) -> Arc<UpstreamCluster> {
+    let text = format!("{{name: orders, type: STATIC, load_assignment: {listed}, {fields}}}");
+    Arc::new(parse_upstream_cluster(&text).unwrap())
+}
+
+/// Endpoint of the first host in the snapshot that requests see.
+fn endpoint(manager: &mut ClusterManager) -> Arc<Endpoint> {
+    manager.publish();
+    let clusters = manager.clusters().load_full();
+    let mut snapshots = clusters["orders"].snapshots.clone();
+    let snapshot = snapshots.latest();
+    let host = snapshot.routing().hosts().next().unwrap();
+    Arc::clone(snapshot.attached(host).unwrap())
+}
+
+fn healthy(manager: &mut ClusterManager) -> (u64, u64) {
+    manager.publish();
+    let clusters = manager.clusters().load_full();
+    let mut snapshots = clusters["orders"].snapshots.clone();
+    let counts = snapshots.latest().routing().counts(0).unwrap().flat;
+    (counts.all, counts.healthy)
+}
+
+#[tokio::test]
+async fn endpoints_are_replaced_only_if_they_are_dialed_differently() {
+    let mut manager = manager();
+    let set = |manager: &mut ClusterManager, fields: &str, listed: &str| {
+        manager.handle(Update::Upstream(upstream(fields, listed)));
+        endpoint(manager)
+    };
+    let listed = hosts(&[1, 2], "");
+    let breakers = "circuit_breakers: {thresholds: [{max_requests: 7}]}";
+    let first = set(&mut manager, "", &listed);
+    let limited = set(&mut manager, breakers, &listed);
+    assert!(Arc::ptr_eq(&first, &limited));
+    let clusters = manager.clusters().load_full();
+    let options = clusters["orders"].options.load_full();
+    assert_eq!(options.circuit_breakers.max_requests, 7);
+    let patient = set(&mut manager, "connect_timeout: 9s", &listed);
+    assert!(!Arc::ptr_eq(&first, &patient));
+    let same = set(&mut manager, "connect_timeout: 9s", &listed);
+    assert!(Arc::ptr_eq(&same, &patient));
+    let more = "additional_addresses: [{address: {socket_address: \
+                {address: 127.0.0.2, port_value: 1}}}]";
+    let extended = set(&mut manager, "connect_timeout: 9s", &hosts(&[1, 2], more));
+    assert!(!Arc::ptr_eq(&extended, &patient));
+    let fewer = set(&mut manager, "connect_timeout: 9s", &hosts(&[1], more));
+    assert!(Arc::ptr_eq(&extended, &fewer), "another host is gone");
+}
+
+#[tokio::test]
+async fn hosts_are_healthy_once_their_check_has_passed() {
+    let mut manager = manager();
+    let checks = "health_checks: [{timeout: 1s, interval: 1s, unhealthy_threshold: 1, \
+                  healthy_threshold: 1, tcp_health_check: {}}]";
+    let listed = hosts(&[1, 2], "");
+    manager.handle(Update::Upstream(upstream(checks, &listed)));
+    assert_eq!(healthy(&mut manager), (2, 0));
+    let passed = |port: u16, check| Update::Checked {
+        cluster: "orders".into(),
+        address: ([127, 0, 0, 1], port).into(),
+        check,
+        signal: HealthSignal::ActiveCheckPassed,
+    };
+    manager.handle(passed(2, 0));
+    assert_eq!(healthy(&mut manager), (2, 1));
+    // A result of a check that does not exist, and of a host that is gone.
+    manager.handle(passed(1, 1));
+    manager.handle(passed(3, 0));
+    assert_eq!(healthy(&mut manager), (2, 1));
+    manager.handle(passed(1, 0));
+    assert_eq!(healthy(&mut manager), (2, 2));
+}
+
+#[tokio::test]
+async fn health_of_the_program_applies_to_its_cluster_and_host() {
+    let mut manager = manager();
+    manager.handle(Update::Upstream(upstream("", &hosts(&[1, 2], ""))));
+    let address = ([127, 0, 0, 1], 1).into();
+    let failed = HealthSignal::ActiveCheckFailed;
+    manager.handle(Update::Health("others".into(), address, failed));
+    assert_eq!(healthy(&mut manager), (2, 2));
+    manager.handle(Update::Health("orders".into(), address, failed));
+    assert_eq!(healthy(&mut manager), (2, 1));
+    let (reply, mut answer) = oneshot::channel();
+    manager.handle(Update::Status(reply));
+    let [status] = &answer.try_recv().unwrap()[..] else {
+        panic!("one cluster");
+    };
+    assert_eq!((&*status.name, status.added_via_api), ("orders", false));
+    let ports: Vec<u16> = status
+        .hosts
+        .iter()
+        .map(|of| of.host.address().port())
+        .collect();
+    assert_eq!(ports, [1, 2]);
+    assert_ne!(status.hosts[0].health, status.hosts[1].health);
+}
+
+#[tokio::test(start_paused = true)]
+async fn timers_of_clusters_are_served_when_they_are_due() {
+    let mut manager = manager();
+    let idle = |seconds: u64| {
+        let protocol = "type.googleapis.com/envoy.extensions.upstreams.http.v3";
+        format!(
+            "typed_extension_protocol_options: {{envoy.extensions.upstreams.http.v3.\
+             HttpProtocolOptions: {{'@type': {protocol}.HttpProtocolOptions, \
+             common_http_protocol_options: {{idle_timeout: {seconds}s}}, \
+             explicit_http_config: {{http_protocol_options: {{}}}}}}}}"
+        )
+    };
+    assert_eq!(manager.deadline(), None);
+    let cluster = upstream(&idle(8), &hosts(&[1], ""));
+    manager.handle(Update::Upstream(cluster));
+    let after = |manager: &ClusterManager| {
+        let now = manager.clock.now();
+        manager.deadline().unwrap().saturating_duration_since(now)
+    };
+    // Expired connections are looked for four times per idle timeout.
+    assert_eq!(after(&manager), Duration::from_secs(2));
+    tokio::time::advance(Duration::from_millis(1500)).await;
+    manager.handle_timeout();
+    assert_eq!(after(&manager), Duration::from_millis(500));
+    tokio::time::advance(Duration::from_millis(500)).await;
+    manager.handle_timeout();
+    assert_eq!(after(&manager), Duration::from_secs(2));
+}
+
+#[tokio::test]
+async fn every_change_of_the_list_of_clusters_has_its_epoch() {
+    let mut manager = manager();
+    let epoch = manager.epoch();
+    let epoch = || epoch.load(Ordering::Relaxed);
+    let start = epoch();
+    manager.handle(Update::Upstream(upstream("", &hosts(&[1], ""))));
+    assert_eq!(epoch(), start + 1);
+    manager.handle(Update::Upstream(upstream("", &hosts(&[1, 2], ""))));
+    assert_eq!(epoch(), start + 1);
+    manager.handle(Update::Remove("others".into()));
+    assert_eq!(epoch(), start + 1);
+    manager.handle(Update::Remove("orders".into()));
+    assert_eq!(epoch(), start + 2);
+    assert!(manager.clusters().load().is_empty());
+}
+
+#[tokio::test]
+async fn names_are_resolved_while_their_cluster_exists() {
+    let dns = |kind: &str| {
+        let host = "{endpoint: {address: {socket_address: {address: localhost, port_value: 1}}}}";
+        let listed = format!("{{cluster_name: orders, endpoints: [{{lb_endpoints: [{host}]}}]}}");
+        let text = format!("{{name: orders, type: {kind}, load_assignment: {listed}}}");
+        Arc::new(parse_upstream_cluster(&text).unwrap())
+    };
+    let (mut manager, _updates) = ClusterManager::new(manager().settings);
+    manager.handle(Update::Upstream(dns("STRICT_DNS")));
+    let resolved = manager.updates.recv().await;
+    let Some(Update::Endpoints(name, endpoints)) = resolved else {
+        panic!("{resolved:?}");
+    };
+    assert_eq!(&*name, "orders");
+    assert_eq!(endpoints.assignment.endpoints().len(), 1);
+    assert_eq!(manager.dns.count(), 1);
+    manager.handle(Update::Upstream(upstream("", &hosts(&[1], ""))));
+    assert_eq!(manager.dns.count(), 0, "the hosts are addresses now");
+    manager.handle(Update::Upstream(dns("LOGICAL_DNS")));
+    assert_eq!(manager.dns.count(), 1);
+    manager.handle(Update::Remove("orders".into()));
+    assert_eq!(manager.dns.count(), 0);
 }

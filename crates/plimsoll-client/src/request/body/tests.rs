@@ -84,6 +84,30 @@ async fn responses_are_counted_by_their_status() {
 }
 
 #[tokio::test]
+async fn headers_alone_tell_an_error_from_a_response_in_progress() {
+    let (_client, host) = host().await;
+    let limits = Arc::default();
+    type Fields = &'static [(&'static str, &'static str)];
+    let cases: [(u16, Fields, bool); 7] = [
+        (200, &[], false),
+        (499, &[], false),
+        (500, &[], true),
+        (200, &[("grpc-status", "14")], false),
+        (200, &[GRPC], false),
+        (200, &[GRPC, ("grpc-status", "0")], false),
+        (200, &[GRPC, ("grpc-status", "14")], true),
+    ];
+    for (status, fields, error) in cases {
+        let mut tracker = tracker(&host, &limits);
+        let status = StatusCode::from_u16(status).unwrap();
+        tracker.observe_headers(status, &headers(fields));
+        let found = tracker.headers_are_an_error();
+        assert_eq!(found, error, "{status} {fields:?}");
+        tracker.close();
+    }
+}
+
+#[tokio::test]
 async fn statuses_are_those_of_the_response() {
     let (_client, host) = host().await;
     let mut tracker = tracker(&host, &Arc::default());

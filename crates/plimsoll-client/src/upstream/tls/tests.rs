@@ -265,3 +265,22 @@ async fn every_provider_completes_a_handshake() {
         assert!(connected.is_ok(), "{name}: {connected:?}");
     }
 }
+
+#[test]
+fn only_regular_files_of_limited_size_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = read_file(folder.path().to_str().unwrap()).unwrap_err();
+    assert_eq!(directory.to_string(), "is not a regular file");
+    let path = folder.path().join("bundle.pem");
+    let file = std::fs::File::create(&path).unwrap();
+    let size = |bytes: u64| {
+        file.set_len(bytes).unwrap();
+        let read = read_file(path.to_str().unwrap());
+        read.map(|bytes| bytes.len() as u64)
+    };
+    let limit = 16 * 1024 * 1024;
+    assert_eq!(size(3).unwrap(), 3);
+    assert_eq!(size(limit).unwrap(), limit);
+    let error = size(limit + 1).unwrap_err();
+    assert_eq!(error.to_string(), "has more than 16777216 bytes");
+}

@@ -12,7 +12,7 @@ use plimsoll_xds::replica::ReplicaRecord;
 
 use super::super::report::{class_name, mode_name};
 use super::Values;
-use super::load::Detailed;
+use super::load::Details;
 use crate::delivery::NodeClass;
 use crate::load_line::{LoadLine, LoadLines};
 use crate::server::Handle;
@@ -27,7 +27,7 @@ pub(super) fn of_state(
     state: &State,
     subscriptions: &Subscriptions,
     lines: &LoadLines,
-    detailed: &Detailed<'_>,
+    details: &Details<'_>,
     now: Instant,
 ) -> Values {
     let mut values = Values::default();
@@ -55,13 +55,13 @@ pub(super) fn of_state(
             };
             let class = class_name(NodeClass::of(&member.info));
             values.add("nodes", &[fleet, &locality, class], 1);
-            let streams = u64::from(member.lrs_streams);
+            let streams = u64::from(member.lrs_streams + member.module_streams);
             values.add("load_reporting_streams", &[], streams);
         }
         // A gauge by fleet starts at zero as well.
         values.add("nodes_nacked", &[fleet], 0);
-        add_demand(&mut values, state, fleet, lines, detailed, now);
-        add_delivered(&mut values, state, fleet, detailed, now);
+        add_demand(&mut values, state, fleet, lines, details, now);
+        add_delivered(&mut values, state, fleet, details, now);
     }
     for (fleet, ..) in Unreported::new(state, subscriptions, now).iter() {
         values.add("nodes_unreported", &[fleet], 1);
@@ -95,19 +95,42 @@ pub(super) fn add_store(values: &mut Values, state: &State, stats: Option<&Store
     }
 }
 
+/// Adds the state of the Kubernetes cluster whose services are used, if there is one.
+pub(super) fn add_kubernetes(values: &mut Values, handle: &Handle) {
+    let Some(status) = handle.discovery().status() else {
+        return;
+    };
+    let synced = u64::from(status.is_synced());
+    values.add("kubernetes_synced", &[], synced);
+    values.add("kubernetes_settings_refused_total", &[], 0);
+    for summary in status.kinds() {
+        let (kind, status) = ([summary.kind], summary.status);
+        let is_connected = u64::from(status.is_connected);
+        values.add("kubernetes_connected", &kind, is_connected);
+        values.add("kubernetes_objects", &kind, status.objects as u64);
+        values.add("kubernetes_held_objects", &kind, status.held as u64);
+        values.add("kubernetes_lists_total", &kind, status.counts.lists);
+        values.add("kubernetes_events_total", &kind, status.counts.events);
+        values.add("kubernetes_failures_total", &kind, status.counts.failures);
+        values.add("kubernetes_gone_total", &kind, status.counts.gone);
+        let age = summary.last_event_age.as_secs_f64();
+        values.add("kubernetes_last_event_age_seconds", &kind, age);
+    }
+}
+
 /// Adds the demand for each cluster; the demand of a fleet is the sum over its clusters.
 fn add_demand(
     values: &mut Values,
     state: &State,
     fleet: &Arc<str>,
     lines: &LoadLines,
-    detailed: &Detailed<'_>,
+    details: &Details<'_>,
     now: Instant,
 ) {
     let own = |line: &&LoadLine| line.fleet == *fleet;
     for line in lines.iter().filter(own) {
         for zone in &line.zones {
-            if detailed.contains(&(&*line.fleet, &*line.cluster)) {
+            if details.has_all(&line.fleet, &line.cluster) {
                 let labels = [&**fleet, &*line.cluster, &zone.locality.to_string()];
                 values.add("demand_requests_per_second", &labels, 0.0);
             }
@@ -122,7 +145,7 @@ fn add_demand(
         };
         if lines.get(fleet, cluster).is_none() && unknown > 0 {
             unknown -= 1;
-        } else if !detailed.contains(&(&**fleet, &**cluster)) {
+        } else if !details.has_all(fleet, cluster) {
             continue;
         }
         for zone in scope.demand() {
@@ -139,7 +162,7 @@ fn add_delivered(
     values: &mut Values,
     state: &State,
     fleet: &Arc<str>,
-    detailed: &Detailed<'_>,
+    details: &Details<'_>,
     now: Instant,
 ) {
     let age = state.delivered_age(fleet, None, now);
@@ -147,7 +170,7 @@ fn add_delivered(
     add_fractions(values, "fleet", &[fleet], zones, age);
     for service in state.config().services.values() {
         let cluster = service.name();
-        if detailed.contains(&(&**fleet, &**cluster)) {
+        if details.has_all(fleet, cluster) {
             let age = state.delivered_age(fleet, Some(cluster), now);
             let zones = state.delivered_for(fleet, service);
             add_fractions(values, "cluster", &[fleet, cluster], zones, age);

@@ -1,40 +1,84 @@
 //! Metrics of load lines: by zone, by service, and between zones.
 //!
-//! Every service has its series from the start, with zeros. The number of series is bounded: by
-//! zone, only services with most demand have them, up to [`MAX_ZONES`] zones of services; between
-//! zones, the edges with most requests.
+//! Every service has its series from the start, with zeros. The number of series is bounded: all
+//! zones have the essential series (demand, load and kept local as seen) as far as the budget
+//! reaches, and the services with most demand have the others too; between zones, the edges with
+//! most requests.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use plimsoll_core::model::locality::Locality;
 
 use super::Values;
 use crate::config::Cost;
-use crate::load_line::{LoadLine, LoadLines, Traffic};
+use crate::load_line::{LoadLine, LoadLines, Traffic, ZoneLine};
 
-/// Most zones of services with series of their own. Each has about 14 series.
-pub(super) const MAX_ZONES: usize = 900;
-/// Most pairs of fleet and service with series of their own. Each has about 14 series.
+/// Most series of load lines, by service and by zone. With edges, nodes and counters, 50 services
+/// in 100 zones stay below 20,000 series.
+const MAX_SERIES: usize = 17_500;
+/// Most pairs of fleet and service with series of their own.
 const MAX_CLUSTERS: usize = 300;
+/// Series of a pair of fleet and service, beside those by zone.
+const CLUSTER_SERIES: usize = 16;
+/// Essential series of a zone of a service.
+const ESSENTIAL_SERIES: usize = 3;
+/// All series of a zone of a service.
+const ALL_SERIES: usize = 13;
 /// Most edges (pairs of zones of a fleet) with series of their own. Each has three.
 const MAX_EDGES: usize = 400;
 
-/// Fleet, cluster and locality of series by zone.
-pub(super) type Detailed<'a> = BTreeSet<(&'a str, &'a str)>;
+/// Which series the zones of a service have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Detail {
+    /// Demand, and load and kept local as seen.
+    Essential,
+    All,
+}
 
-/// Selects the fleets and services with series by zone: those with most demand, and among about
-/// equal ones the first by name, so that the selection is stable.
-pub(super) fn detailed(lines: &LoadLines) -> Detailed<'_> {
-    let mut ranked: Vec<&LoadLine> = lines.iter().collect();
-    ranked.sort_by_key(|line| Reverse(magnitude(line.demand())));
-    let mut left = MAX_ZONES;
-    let mut detailed = Detailed::new();
-    for line in ranked {
-        if let Some(rest) = left.checked_sub(line.zones.len()) {
-            left = rest;
-            detailed.insert((&*line.fleet, &*line.cluster));
+/// Detail by fleet and cluster; services without any are left out.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Details<'a>(BTreeMap<(&'a str, &'a str), Detail>);
+
+impl<'a> Details<'a> {
+    /// Divides the budget: first the essential series of as many services as fit, then all series.
+    /// Services with most demand come first, and among about equal ones the first by name, so that
+    /// the selection is stable.
+    pub(super) fn new(lines: &'a LoadLines) -> Self {
+        let mut ranked: Vec<&LoadLine> = lines.iter().collect();
+        ranked.sort_by_key(|line| Reverse(magnitude(line.demand())));
+        let clusters = ranked.len().min(MAX_CLUSTERS);
+        let mut left = MAX_SERIES - clusters * CLUSTER_SERIES;
+        let mut details = BTreeMap::new();
+        for (detail, series) in [
+            (Detail::Essential, ESSENTIAL_SERIES),
+            (Detail::All, ALL_SERIES - ESSENTIAL_SERIES),
+        ] {
+            for line in &ranked {
+                let key = (&*line.fleet, &*line.cluster);
+                let is_next = detail == Detail::Essential || details.contains_key(&key);
+                let rest = left.checked_sub(line.zones.len() * series);
+                if let Some(rest) = rest.filter(|_| is_next) {
+                    left = rest;
+                    details.insert(key, detail);
+                }
+            }
         }
+        Self(details)
     }
-    detailed
+
+    pub(super) fn get(&self, fleet: &str, cluster: &str) -> Option<Detail> {
+        self.0.get(&(fleet, cluster)).copied()
+    }
+
+    /// Whether a service has all series by zone.
+    pub(super) fn has_all(&self, fleet: &str, cluster: &str) -> bool {
+        self.get(fleet, cluster) == Some(Detail::All)
+    }
+
+    fn count(&self, detail: Detail) -> usize {
+        self.0.values().filter(|own| **own == detail).count()
+    }
 }
 
 /// Power of two of a rate.
@@ -47,15 +91,17 @@ fn magnitude(rate: f64) -> i32 {
     }
 }
 
-pub(super) fn add(values: &mut Values, lines: &LoadLines, detailed: &Detailed<'_>, cost: &Cost) {
-    let omitted = lines.iter().len() - detailed.len();
+pub(super) fn add(values: &mut Values, lines: &LoadLines, details: &Details<'_>, cost: &Cost) {
+    let omitted = lines.iter().len() - details.0.len();
     values.add("load_lines_without_zones", &[], omitted as u64);
+    let reduced = details.count(Detail::Essential);
+    values.add("load_lines_with_essential_series", &[], reduced as u64);
     for line in lines.iter().take(MAX_CLUSTERS) {
         add_cluster(values, line, cost);
     }
     for line in lines.iter() {
-        if detailed.contains(&(&*line.fleet, &*line.cluster)) {
-            add_zones(values, line);
+        if let Some(detail) = details.get(&line.fleet, &line.cluster) {
+            add_zones(values, line, detail);
         }
     }
     add_edges(values, lines);
@@ -79,20 +125,27 @@ fn add_cluster(values: &mut Values, line: &LoadLine, cost: &Cost) {
     }
 }
 
-fn add_zones(values: &mut Values, line: &LoadLine) {
+fn add_zones(values: &mut Values, line: &LoadLine, detail: Detail) {
+    let all = detail == Detail::All;
     for (index, zone) in line.zones.iter().enumerate() {
         let locality = zone.locality.to_string();
         let own = [&*line.fleet, &*line.cluster, &*locality];
         values.add("demand_smoothed_requests_per_second", &own, zone.demand);
-        values.add("zone_capacity_ratio", &own, zone.capacity_share);
-        for (routing, traffic) in line.kinds() {
+        if all {
+            values.add("zone_capacity_ratio", &own, zone.capacity_share);
+        }
+        // The first kind is `seen`.
+        let kinds = line.kinds().into_iter().take(if all { 3 } else { 1 });
+        for (routing, traffic) in kinds {
             let labels = [own[0], own[1], own[2], routing];
             let found = traffic.and_then(|traffic| traffic.zones.get(index));
             let served = found.copied().unwrap_or_default();
-            values.add("zone_served_requests_per_second", &labels, served.served);
             values.add("zone_load_ratio", &labels, served.load.unwrap_or(0.0));
             let kept = served.kept_local.unwrap_or(0.0);
             values.add("zone_kept_local_ratio", &labels, kept);
+            if all {
+                values.add("zone_served_requests_per_second", &labels, served.served);
+            }
         }
     }
 }
@@ -100,35 +153,68 @@ fn add_zones(values: &mut Values, line: &LoadLine) {
 /// Adds the requests per second between zones, summed over the services of a fleet: between all
 /// zones if they are few, else the edges with most requests.
 fn add_edges(values: &mut Values, lines: &LoadLines) {
-    let mut edges: BTreeMap<(&str, String, String), [f64; 3]> = BTreeMap::new();
-    for line in lines.iter() {
-        let names: Vec<String> = line.zones.iter().map(|z| z.locality.to_string()).collect();
-        if names.len() * names.len() <= MAX_EDGES {
-            for (from, to) in names
-                .iter()
-                .flat_map(|from| names.iter().map(move |to| (from, to)))
-            {
-                if from != to {
-                    edges
-                        .entry((&line.fleet, from.clone(), to.clone()))
-                        .or_default();
-                }
-            }
-        }
-        for (kind, (_, traffic)) in line.kinds().into_iter().enumerate() {
-            let flows = traffic.map_or(&[][..], |traffic| &traffic.flows);
-            for &(from, to, rate) in flows.iter().filter(|(from, to, _)| from != to) {
-                let key = (&*line.fleet, names[from].clone(), names[to].clone());
-                edges.entry(key).or_default()[kind] += rate;
-            }
-        }
+    let mut edges: Vec<Edge<'_>> = Vec::new();
+    // Lines are sorted by fleet.
+    let lines: Vec<&LoadLine> = lines.iter().collect();
+    for fleet in lines.chunk_by(|a, b| a.fleet == b.fleet) {
+        edges.extend(edges_of(fleet));
     }
-    let mut ranked: Vec<_> = edges.into_iter().collect();
-    ranked.sort_by_key(|(_, rates)| Reverse(magnitude(rates.iter().copied().fold(0.0, f64::max))));
-    for ((fleet, from, to), rates) in ranked.into_iter().take(MAX_EDGES) {
-        for (routing, rate) in ["seen", "now", "enforce"].into_iter().zip(rates) {
-            let labels = [fleet, &*from, &*to, routing];
+    edges.sort_by_key(|edge| {
+        let most = edge.rates.iter().copied().fold(0.0, f64::max);
+        (Reverse(magnitude(most)), edge.fleet, edge.from, edge.to)
+    });
+    for edge in edges.iter().take(MAX_EDGES) {
+        let [from, to] = [edge.from, edge.to].map(Locality::to_string);
+        for (routing, rate) in ["seen", "now", "enforce"].into_iter().zip(edge.rates) {
+            let labels = [edge.fleet, &*from, &*to, routing];
             values.add("edge_requests_per_second", &labels, rate);
         }
     }
+}
+
+/// Requests per second from one zone to another, by kind of traffic.
+struct Edge<'a> {
+    fleet: &'a str,
+    from: &'a Locality,
+    to: &'a Locality,
+    rates: [f64; 3],
+}
+
+/// Sums up the flows of one fleet. Zones are numbered first: with many zones there are a million
+/// flows, and names would be compared for each.
+fn edges_of<'a>(lines: &[&'a LoadLine]) -> Vec<Edge<'a>> {
+    let zones: BTreeSet<&Locality> = lines
+        .iter()
+        .flat_map(|line| line.zones.iter().map(|zone| &zone.locality))
+        .collect();
+    let names: Vec<&Locality> = zones.into_iter().collect();
+    let numbers: BTreeMap<&Locality, usize> = names.iter().copied().zip(0..).collect();
+    let mut sums: HashMap<(usize, usize), [f64; 3]> = HashMap::new();
+    if names.len() * names.len() <= MAX_EDGES {
+        let all = (0..names.len()).flat_map(|from| (0..names.len()).map(move |to| (from, to)));
+        sums.extend(
+            all.filter(|(from, to)| from != to)
+                .map(|edge| (edge, [0.0; 3])),
+        );
+    }
+    for line in lines {
+        let number = |zone: &ZoneLine| numbers.get(&zone.locality).copied().unwrap_or_default();
+        let numbered: Vec<usize> = line.zones.iter().map(number).collect();
+        for (kind, (_, traffic)) in line.kinds().into_iter().enumerate() {
+            let flows = traffic.map_or(&[][..], |traffic| &traffic.flows);
+            for &(from, to, rate) in flows.iter().filter(|(from, to, _)| from != to) {
+                sums.entry((numbered[from], numbered[to])).or_default()[kind] += rate;
+            }
+        }
+    }
+    let Some(first) = lines.first() else {
+        return Vec::new();
+    };
+    let edge = |((from, to), rates): ((usize, usize), [f64; 3])| Edge {
+        fleet: &first.fleet,
+        from: names[from],
+        to: names[to],
+        rates,
+    };
+    sums.into_iter().map(edge).collect()
 }

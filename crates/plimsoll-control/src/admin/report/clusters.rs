@@ -30,7 +30,7 @@ pub(in crate::admin) fn clusters(state: &State, query: &ListQuery, now: Instant)
     let matching = || services.values().filter(matches);
     let shown = matching().skip(query.offset).take(query.limit);
     let clusters = shown.map(|service| {
-        let classes = [NodeClass::Plimsoll, NodeClass::Grpc, NodeClass::Envoy].map(|class| {
+        let classes = NodeClass::ALL.map(|class| {
             let (delivery, reason) = delivery(steering(service, class, ramp));
             ClassDelivery {
                 class: class_name(class),
@@ -63,7 +63,7 @@ fn subsets(service: &Service, class: NodeClass) -> Option<&'static str> {
     service.config.lb_subset_config()?;
     Some(match class {
         NodeClass::Grpc => "ignored",
-        NodeClass::Plimsoll | NodeClass::Envoy => "delivered",
+        NodeClass::Plimsoll | NodeClass::EnvoyModule | NodeClass::Envoy => "delivered",
     })
 }
 

@@ -39,8 +39,8 @@ pub(in crate::admin) fn load_line(line: &LoadLine, cost: &Cost) -> responses::Lo
         usd_per_month: rounded(cost.usd_per_month(traffic.cross_zone)),
     };
     let zone = |(index, zone): (usize, &ZoneLine)| {
-        let of = |traffic: &Option<Traffic>| {
-            let traffic = traffic.as_ref()?.zones.get(index)?;
+        let of = |traffic: Option<&Traffic>| {
+            let traffic = traffic?.zones.get(index)?;
             Some(zone_load(*traffic))
         };
         responses::ZoneLine {
@@ -48,9 +48,10 @@ pub(in crate::admin) fn load_line(line: &LoadLine, cost: &Cost) -> responses::Lo
             demand_requests_per_second: rounded(zone.demand),
             capacity_share: rounded(zone.capacity_share),
             line_requests_per_second: rounded(zone.line),
-            seen: of(&line.seen),
-            now: of(&line.now),
-            enforce: of(&line.enforce),
+            above_line: zone.above_line.clone(),
+            seen: of(line.seen.as_ref()),
+            now: of(line.now.as_ref().ok()),
+            enforce: of(line.enforce.as_ref().ok()),
         }
     };
     responses::LoadLine {
@@ -62,8 +63,10 @@ pub(in crate::admin) fn load_line(line: &LoadLine, cost: &Cost) -> responses::Lo
         warming_up: line.warming_up,
         demand_requests_per_second: rounded(line.demand()),
         seen: line.seen.as_ref().map(total),
-        now: line.now.as_ref().map(total),
-        enforce: line.enforce.as_ref().map(total),
+        now: line.now.as_ref().ok().map(total),
+        now_unknown: line.now.as_ref().err().map(|unknown| unknown.text()),
+        enforce: line.enforce.as_ref().ok().map(total),
+        enforce_unknown: line.enforce.as_ref().err().map(|unknown| unknown.text()),
         zones: line.zones.iter().enumerate().map(zone).collect(),
     }
 }

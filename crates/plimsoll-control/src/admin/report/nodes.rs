@@ -27,11 +27,10 @@ pub(in crate::admin) fn nodes(
     now: Instant,
 ) -> Nodes {
     let streams = by_node(records);
-    let deliveries: BTreeMap<NodeClass, Vec<ServiceDelivery>> =
-        [NodeClass::Plimsoll, NodeClass::Grpc, NodeClass::Envoy]
-            .into_iter()
-            .map(|class| (class, deliveries(state, class)))
-            .collect();
+    let deliveries: BTreeMap<NodeClass, Vec<ServiceDelivery>> = NodeClass::ALL
+        .into_iter()
+        .map(|class| (class, deliveries(state, class)))
+        .collect();
     let mut total = 0;
     let mut nodes = Vec::new();
     for (fleet, members) in state.fleets().iter() {
@@ -95,6 +94,7 @@ fn node(member: &Member, report: Option<&NodeView<'_>>, now: Instant) -> Node {
         known_for_ms: since(member.since),
         discovery_streams: member.ads_streams,
         load_reporting_streams: member.lrs_streams,
+        module_streams: member.module_streams,
         without_stream_for_ms: member.disconnected_since.map(since),
         replica: None,
         last_report_age_ms: report.map(|report| millis(report.last_report_age)),

@@ -169,6 +169,7 @@ fn only_locality_weights_of_an_assignment_are_changed() {
             MergeEvent::Learned(RelayedResource::Assignment {
                 cluster,
                 assignment,
+                ..
             }) => (&**cluster, assignment.endpoints().len()),
             MergeEvent::Unreadable { .. } => panic!("{event:?}"),
         });

@@ -75,6 +75,68 @@ fn a_node_that_moves_is_counted_once_and_without_a_gap() {
 }
 
 #[test]
+fn a_discovery_stream_before_the_store_is_read_does_not_erase_the_report_in_it() {
+    let (mut set, [a, b, c]) = measured();
+    let dead = [0, 1, 2].map(|replica| set.instance(replica));
+    for replica in 0..3 {
+        set.restart(replica);
+    }
+    // All nodes return at once; Envoys open their load reporting streams 5 s later.
+    for (replica, node) in [&a, &b, &c].into_iter().enumerate() {
+        set.open_kind(replica, node, StreamKind::Ads);
+    }
+    for replica in 0..3 {
+        set.connect(replica);
+    }
+    for _ in 0..12 {
+        set.advance(1000);
+        assert_whole(&set);
+    }
+    for (replica, node) in [&a, &b, &c].into_iter().enumerate() {
+        set.open_kind(replica, node, StreamKind::Lrs);
+    }
+    assert_whole(&set);
+    set.traffic(&[(0, &a, 600), (1, &b, 200), (2, &c, 200)], 3);
+    for instance in dead {
+        set.expire_lease(instance);
+    }
+    assert_whole(&set);
+    set.traffic(&[(0, &a, 600), (1, &b, 200), (2, &c, 200)], 60);
+    assert_whole(&set);
+}
+
+#[test]
+fn reports_before_the_store_is_read_count_together_with_those_in_it() {
+    let mut set = Set::new(2);
+    let zones = ["a", "a", "b", "c"].into_iter().enumerate();
+    let nodes: Vec<_> = zones
+        .map(|(index, zone)| node(NodeClass::Envoy, &index.to_string(), zone))
+        .collect();
+    let reports = |replicas: [usize; 4]| {
+        let rates = [300, 300, 200, 200];
+        let pairs = replicas.into_iter().zip(&nodes).zip(rates);
+        let reports = pairs.map(|((replica, node), requests)| (replica, node, requests));
+        reports.collect::<Vec<_>>()
+    };
+    for (replica, node, _) in reports([0, 1, 1, 1]) {
+        set.open(replica, node);
+    }
+    set.traffic(&reports([0, 1, 1, 1]), 5);
+    set.restart(0);
+    set.open(0, &nodes[0]);
+    // One of two nodes of a zone reports, for longer than the smoothing lasts.
+    set.traffic(&reports([0, 1, 1, 1]), 30);
+    assert_eq!(set.delivered(0), [0_u64; 0], "it has a part of the demand");
+    set.connect(0);
+    assert_eq!(set.demand(0), whole());
+    assert_eq!(set.delivered(0), TRUTH, "at once");
+    set.traffic(&reports([0, 1, 1, 1]), 5);
+    for replica in 0..2 {
+        assert_eq!(set.delivered(replica), TRUTH);
+    }
+}
+
+#[test]
 fn a_node_that_leaves_is_forgotten_everywhere() {
     let (mut set, [a, b, c]) = measured();
     set.close(0, &a);

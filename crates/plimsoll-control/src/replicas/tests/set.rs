@@ -216,13 +216,22 @@ impl Set {
     fn write(&mut self, key: &NodeKey, write: Write, instance: u64) {
         match write {
             Write::Put(record) => self.apply(key, Some(encode_node_record(&record)), instance),
+            Write::PutIfOwn(record) => {
+                if self.writer(key).is_none_or(|writer| writer == instance) {
+                    self.apply(key, Some(encode_node_record(&record)), instance);
+                }
+            }
             Write::Delete => {
-                let stored = self.store.records.get(key);
-                if stored.is_some_and(|(_, writer, _)| *writer == instance) {
+                if self.writer(key) == Some(instance) {
                     self.apply(key, None, instance);
                 }
             }
         }
+    }
+
+    fn writer(&self, key: &NodeKey) -> Option<u64> {
+        let stored = self.store.records.get(key);
+        stored.map(|(_, writer, _)| *writer)
     }
 
     fn apply(&mut self, key: &NodeKey, value: Option<Vec<u8>>, instance: u64) {

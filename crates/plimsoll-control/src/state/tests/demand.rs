@@ -11,7 +11,7 @@ use super::driver::{
 use crate::config::ControlConfig;
 use crate::delivery::NodeClass;
 use crate::explain::{Question, explain};
-use crate::state::{ControlEvent, ViewKey};
+use crate::state::{ControlEvent, TrafficKey, ViewKey};
 use plimsoll_core::explain::FractionStatus;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::planner::PlannerEvent;
@@ -87,7 +87,7 @@ fn plimsoll_data_planes_get_fractions() {
     let local = driver.assignment(&key, "local_cluster").unwrap();
     let expected = zones(&[("a", 5000), ("b", 3500), ("c", 1500)]);
     assert_eq!(fractions(&local), expected);
-    let traffic = driver.state.traffic("gateway");
+    let traffic = driver.told(NodeClass::Plimsoll);
     assert_eq!(traffic.clusters.len(), 1);
     assert_eq!(&*traffic.clusters[0].cluster_name, "orders");
     let said: Vec<_> = traffic.clusters[0]
@@ -109,25 +109,29 @@ fn lrs_responses_have_demand_only_for_services_that_use_it() {
         ("mode: OFF", false),
     ] {
         let (driver, ..) = measured(service, NodeClass::Plimsoll);
-        let traffic = driver.state.traffic("gateway");
+        let traffic = driver.told(NodeClass::Plimsoll);
         let orders = &traffic.clusters[0];
         assert_eq!(!orders.fractions.is_empty(), wanted, "{service}");
         assert_eq!(orders.observation_time.is_some(), wanted, "{service}");
     }
     let driver = Driver::new("");
-    assert!(driver.state.traffic("nobody").clusters.is_empty());
+    let nobody = TrafficKey {
+        fleet: "nobody".into(),
+        class: NodeClass::Plimsoll,
+    };
+    assert!(driver.state.traffic(&nobody).clusters.is_empty());
 }
 
 #[test]
 fn demand_is_confirmed_before_it_expires() {
     let (mut driver, [a, b, c], [key, ..]) = measured("", NodeClass::Plimsoll);
     let before = driver.assignment(&key, "local_cluster").unwrap();
-    let traffic = driver.state.traffic("gateway");
+    let traffic = driver.told(NodeClass::Plimsoll);
     driver.traffic(&[(&a, 500), (&b, 350), (&c, 150)], 25);
     let after = driver.assignment(&key, "local_cluster").unwrap();
     assert_eq!(before.version, after.version);
     assert!(before.epoch < after.epoch, "the heartbeat of decision 0024");
-    assert!(traffic.epoch < driver.state.traffic("gateway").epoch);
+    assert!(traffic.epoch < driver.told(NodeClass::Plimsoll).epoch);
 
     let (mut driver, [a, b, c], [key, ..]) = measured("", NodeClass::Envoy);
     let before = driver.assignment(&key, "local_cluster").unwrap();
@@ -184,7 +188,7 @@ fn partial_demand_is_not_delivered() {
 
 #[test]
 fn without_reports_host_counts_are_delivered() {
-    for class in [NodeClass::Envoy, NodeClass::Plimsoll, NodeClass::Grpc] {
+    for class in NodeClass::ALL {
         let (mut driver, _, [key, ..]) = measured("", class);
         driver.advance(20_000);
         let local = driver.assignment(&key, "local_cluster").unwrap();
@@ -194,7 +198,7 @@ fn without_reports_host_counts_are_delivered() {
         );
         assert!(fractions(&local).is_empty());
         // Sent without fractions: receivers cannot tell missing demand from a missing update.
-        let told = driver.state.traffic("gateway");
+        let told = driver.told(NodeClass::Plimsoll);
         let [orders] = &told.clusters[..] else {
             panic!("{told:?}");
         };
@@ -295,7 +299,7 @@ fn receivers_in_unknown_zones_are_served() {
 #[test]
 fn demand_with_another_delivery_is_withdrawn_from_lrs_responses() {
     let (mut driver, ..) = measured("", NodeClass::Plimsoll);
-    let told = |driver: &Driver| driver.state.traffic("gateway").clusters[0].clone();
+    let told = |driver: &Driver| driver.told(NodeClass::Plimsoll).clusters[0].clone();
     assert_eq!(told(&driver).fractions.len(), 3);
     driver.reload(config("delivery: EDS_FIELD"));
     let withdrawn = told(&driver);
@@ -315,7 +319,7 @@ fn the_age_of_demand_is_that_of_the_latest_report() {
     let origin = Duration::from_secs(1_700_000_000);
     driver.state = driver.state.with_unix_origin(origin);
     driver.traffic(&[(&a, 500), (&b, 350), (&c, 150)], 30);
-    let observed = driver.state.traffic("gateway").clusters[0].observation_time;
+    let observed = driver.told(NodeClass::Plimsoll).clusters[0].observation_time;
     let passed = Duration::from_nanos(driver.now.as_nanos());
     let age = (origin + passed).checked_sub(observed.unwrap()).unwrap();
     assert!(
@@ -347,7 +351,7 @@ fn demand_is_delivered_as_feed_forward() {
         }
         let [a, b, c] = &nodes;
         driver.traffic(&[(a, 500), (b, 350), (c, 150)], 3);
-        let traffic = driver.state.traffic("gateway");
+        let traffic = driver.told(NodeClass::Plimsoll);
         assert_eq!(
             !traffic.clusters[0].fractions.is_empty(),
             leads,

@@ -9,12 +9,13 @@ use plimsoll_core::model::locality::Locality;
 use plimsoll_core::time::Instant;
 use plimsoll_xds::ads::CLUSTER_LOAD_ASSIGNMENT;
 use plimsoll_xds::ads::view::{Resource, View};
-use plimsoll_xds::node::{NodeInfo, PLIMSOLL_FEATURE};
+use plimsoll_xds::lrs::LrsTraffic;
+use plimsoll_xds::node::{ENVOY_MODULE_FEATURE, NodeInfo, PLIMSOLL_FEATURE};
 
 use crate::config::{ConfigFile, ControlConfig};
 use crate::delivery::NodeClass;
 use crate::fleet::StreamKind;
-use crate::state::{ControlEvent, State, ViewKey};
+use crate::state::{ControlEvent, State, TrafficKey, ViewKey};
 use crate::view::tests::walk;
 
 /// The worked example: capacity 3/5/2, load reports every second, almost no smoothing.
@@ -125,6 +126,14 @@ impl Driver {
         assignments.get(name).cloned()
     }
 
+    /// Returns the demand in LRS responses to nodes of a class.
+    pub(crate) fn told(&self, class: NodeClass) -> Arc<LrsTraffic> {
+        self.state.traffic(&TrafficKey {
+            fleet: "gateway".into(),
+            class,
+        })
+    }
+
     /// Drains all outputs, as the writer does after each message.
     pub(crate) fn drain(&mut self) {
         while let Some((key, _)) = self.state.poll_view() {
@@ -182,6 +191,7 @@ fn try_parse(text: &str) -> Result<Arc<ControlConfig>, String> {
 pub(crate) fn node(class: NodeClass, id: &str, zone: &str) -> NodeInfo {
     let (user_agent_name, features) = match class {
         NodeClass::Plimsoll => ("plimsoll", vec![PLIMSOLL_FEATURE.to_owned()]),
+        NodeClass::EnvoyModule => ("envoy", vec![ENVOY_MODULE_FEATURE.to_owned()]),
         NodeClass::Grpc => ("gRPC C-core", Vec::new()),
         NodeClass::Envoy => ("envoy", Vec::new()),
     };

@@ -163,19 +163,26 @@ impl EtcdStore {
         }
     }
 
-    /// A deletion only takes place if the record is still the one of this replica.
+    /// A deletion only takes place if the record is still the one of this replica; a record
+    /// without a load report is only written then, or if there is none.
     fn operation(&self, key: &NodeKey, write: &PendingWrite, lease: i64) -> TxnOp {
         let key = records::node_key(&self.settings.prefix, key);
+        let put = |value: &Vec<u8>| {
+            let options = PutOptions::new().with_lease(lease);
+            TxnOp::put(key.clone(), value.clone(), Some(options))
+        };
+        let if_own = |operation| {
+            let is_own = Compare::lease(key.clone(), CompareOp::Equal, lease);
+            TxnOp::txn(Txn::new().when([is_own]).and_then([operation]))
+        };
         match write {
-            PendingWrite::Put(value) => {
-                let options = PutOptions::new().with_lease(lease);
-                TxnOp::put(key, value.clone(), Some(options))
+            PendingWrite::Put(value) => put(value),
+            PendingWrite::PutIfOwn(value) => {
+                let is_absent = Compare::version(key.clone(), CompareOp::Equal, 0);
+                let branches = Txn::new().when([is_absent]).and_then([put(value)]);
+                TxnOp::txn(branches.or_else([if_own(put(value))]))
             }
-            PendingWrite::Delete => {
-                let is_ours = Compare::lease(key.clone(), CompareOp::Equal, lease);
-                let delete = TxnOp::delete(key, None);
-                TxnOp::txn(Txn::new().when([is_ours]).and_then([delete]))
-            }
+            PendingWrite::Delete => if_own(TxnOp::delete(key.clone(), None)),
         }
     }
 

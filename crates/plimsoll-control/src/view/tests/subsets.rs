@@ -59,7 +59,7 @@ fn subsets_metadata_and_criteria_are_delivered() {
         match class {
             // gRPC clients would reject the cluster or ignore its `lb_subset_config`.
             NodeClass::Grpc => assert_eq!(cluster.lb_subset_config(), None),
-            NodeClass::Plimsoll | NodeClass::Envoy => {
+            NodeClass::Plimsoll | NodeClass::EnvoyModule | NodeClass::Envoy => {
                 assert_eq!(cluster.lb_subset_config(), subsets.as_ref());
                 assert_eq!(cluster.endpoint_policy().name(), "random");
             }

@@ -63,7 +63,7 @@ impl Harness {
     }
 
     fn deadline(&self, id: &str) -> Option<Instant> {
-        self.0.deadline(id, 3)
+        self.0.deadline(id, &PlannerConfig::default())
     }
 
     fn expire(&mut self, id: &str, now: u64) -> Expired {

@@ -3,11 +3,13 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread;
 
 use serde_json::{Value, json};
 
 use crate::support::bootstrap::{
-    Endpoint, bootstrap, cluster, load_aware, module, policy, with_orca_filter, write_endpoints,
+    Endpoint, bootstrap, bounded_load, cluster, load_aware, module, policy, with_orca_filter,
+    with_override_status, write_endpoints,
 };
 use crate::support::envoy::Envoy;
 use crate::support::http::Connection;
@@ -47,7 +49,9 @@ fn run(release: &str) {
     let testbed = Testbed::start(release);
     testbed.assert_worked_examples();
     testbed.assert_removal_and_health();
+    testbed.assert_degraded_and_panic();
     testbed.assert_load_reports();
+    testbed.assert_bounded_load();
     testbed.assert_retries();
     testbed.assert_metrics_and_explanations();
     testbed.assert_panic_is_contained();
@@ -85,6 +89,8 @@ impl Testbed {
                 "loaded",
                 &policy("plimsoll", &module(&load_aware(json!({})))),
             ),
+            ("bounded", &policy("plimsoll", &module(&bounded_load()))),
+            ("degraded", &policy("plimsoll", &module(&json!({})))),
             ("panics", &policy("plimsoll.panic", &zone_aware)),
         ];
         for (name, _) in &clusters {
@@ -92,10 +98,10 @@ impl Testbed {
         }
         let clusters = clusters.map(|(name, policy)| {
             let cluster = cluster(&directory, name, policy);
-            if name == "loaded" {
-                with_orca_filter(cluster)
-            } else {
-                cluster
+            match name {
+                "loaded" | "bounded" => with_orca_filter(cluster),
+                "degraded" => with_override_status(cluster),
+                _ => cluster,
             }
         });
         let envoy = Envoy::start(release, &directory, &bootstrap(&clusters, &[]));
@@ -205,6 +211,41 @@ impl Testbed {
         wait_until("a healthy host gets requests again", || !is_idle(gone));
     }
 
+    /// The filter asks for hosts that a policy may not return: four healthy and six degraded hosts
+    /// share the load as in Envoy's own policies, and in panic unhealthy hosts get their share.
+    fn assert_degraded_and_panic(&self) {
+        let all = self.first([3, 5, 2]);
+        let impaired = &all[..6];
+        let served = || -> u64 { impaired.iter().map(|server| server.requests()).sum() };
+        let share = |requests: usize| {
+            let before = served();
+            let statuses = send(self.envoy.listener, "/degraded", requests);
+            assert_eq!(statuses, Statuses::from([(200, requests as u64)]));
+            (served() - before) as f64 / requests as f64
+        };
+        // Healthy hosts serve 4 of 10 times the overprovisioning factor of 1.4. In panic, all hosts
+        // are equal.
+        for (health, expected) in [("DEGRADED", 0.44), ("UNHEALTHY", 0.6)] {
+            let endpoints = all.iter().enumerate().map(|(number, server)| Endpoint {
+                health: if number < impaired.len() {
+                    health
+                } else {
+                    "HEALTHY"
+                },
+                ..Endpoint::from(*server)
+            });
+            write_endpoints(&self.directory, "degraded", endpoints);
+            wait_until("the engine knows the health of hosts", || {
+                (share(400) - expected).abs() < 0.08
+            });
+            let measured = share(REQUESTS);
+            assert!(
+                (measured - expected).abs() < TOLERANCE,
+                "{health}: {measured}"
+            );
+        }
+    }
+
     /// Zones follow the headroom of their servers: 0.3, 0.7 and 0.6.
     fn assert_load_reports(&self) {
         for server in &self.servers {
@@ -224,6 +265,35 @@ impl Testbed {
             .for_each(|server| server.set_utilization(0));
     }
 
+    /// Requests with one hash go to one host, and to others when that host has more requests in
+    /// flight than its share: the filter counts them.
+    fn assert_bounded_load(&self) {
+        let hosts = self.first([3, 3, 3]);
+        self.write("bounded", hosts.iter().copied());
+        let busy = |connections: usize| {
+            let before: Vec<_> = hosts.iter().map(|server| server.requests()).collect();
+            let listener = self.envoy.listener;
+            let clients: Vec<_> = (0..connections)
+                .map(|_| thread::spawn(move || send(listener, "/bounded", 30)))
+                .collect();
+            for client in clients {
+                assert_eq!(client.join().unwrap(), Statuses::from([(200, 30)]));
+            }
+            let servers = hosts.iter().zip(before);
+            servers
+                .filter(|(server, before)| server.requests() > *before)
+                .count()
+        };
+        wait_until("Envoy has the new hosts", || {
+            send(self.envoy.listener, "/bounded", 30);
+            busy(1) == 1
+        });
+        hosts.iter().for_each(|server| server.set_latency(5));
+        let busy = busy(12);
+        hosts.iter().for_each(|server| server.set_latency(0));
+        assert!(busy >= 3, "{busy} hosts");
+    }
+
     fn assert_retries(&self) {
         self.retried[0].set_status(500);
         let statuses = send(self.envoy.listener, "/retries", 100);
@@ -236,6 +306,15 @@ impl Testbed {
         wait_until("workers write their counters", || {
             send(self.envoy.listener, "/orders", 50);
             self.envoy.stat(counter) > 0
+        });
+        let zone = "zone_(load_permille|demand_bp|share_bp).cluster.orders.zone.zone-a";
+        let gauges = format!("dynamicmodulescustom.plimsoll.{zone}");
+        assert_eq!(self.envoy.stats(&gauges).len(), 3);
+        let seen = "dynamicmodulescustom.plimsoll.zone_utilization_permille.cluster.loaded.*";
+        wait_until("workers write the utilization of zones", || {
+            send(self.envoy.listener, "/loaded", 50);
+            let values = self.envoy.stats(seen);
+            values.len() == 3 && values.iter().all(|value| *value > 100)
         });
         let log = self.envoy.log();
         let (_, rest) = log

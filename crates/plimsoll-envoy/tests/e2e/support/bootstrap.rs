@@ -94,6 +94,26 @@ pub(crate) fn with_orca_filter(mut cluster: Value) -> Value {
     cluster
 }
 
+/// Returns ring hash with bounded load.
+pub(crate) fn bounded_load() -> Value {
+    let policies = "type.googleapis.com/envoy.extensions.load_balancing_policies";
+    let settings = json!({
+        "@type": format!("{policies}.ring_hash.v3.RingHash"),
+        "consistent_hashing_lb_config": { "hash_balance_factor": 120 },
+    });
+    let name = "envoy.load_balancing_policies.ring_hash";
+    json!({ "load_balancing_policy": { "policies": [
+        { "typed_extension_config": { "name": name, "typed_config": settings } },
+    ] } })
+}
+
+/// Lets the filter of the module ask for unhealthy hosts, for panic mode.
+pub(crate) fn with_override_status(mut cluster: Value) -> Value {
+    cluster["common_lb_config"]["override_host_status"] =
+        json!({ "statuses": ["UNKNOWN", "HEALTHY", "DEGRADED", "UNHEALTHY"] });
+    cluster
+}
+
 /// Returns load_aware_locality over round robin, with these settings.
 pub(crate) fn load_aware(mut settings: Value) -> Value {
     let policies = "type.googleapis.com/envoy.extensions.load_balancing_policies";
@@ -196,6 +216,13 @@ pub(crate) fn bootstrap(clusters: &[Value], dynamic: &[&str]) -> Value {
                 ),
                 "stat_prefix": "ingress",
                 "http_filters": [{
+                    "name": "plimsoll.override",
+                    "typed_config": {
+                        "@type": format!("{filters}.http.dynamic_modules.v3.DynamicModuleFilter"),
+                        "dynamic_module_config": { "name": "plimsoll_envoy" },
+                        "filter_name": "plimsoll.override",
+                    },
+                }, {
                     "name": "router",
                     "typed_config": { "@type": format!("{filters}.http.router.v3.Router") },
                 }],
@@ -214,7 +241,10 @@ fn route(cluster: &str) -> Value {
         "type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate";
     json!({
         "match": { "prefix": format!("/{cluster}") },
-        "route": { "cluster": cluster, "retry_policy": {
+        "route": { "cluster": cluster, "hash_policy": [
+            // All requests of a test have the same hash.
+            { "header": { "header_name": ":path" } },
+        ], "retry_policy": {
             "retry_on": "5xx",
             "num_retries": retries,
             "retry_host_predicate": [{

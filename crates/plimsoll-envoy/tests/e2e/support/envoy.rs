@@ -78,9 +78,14 @@ impl Envoy {
 
     /// Returns the sum of all counters or gauges whose names match a regular expression.
     pub(crate) fn stat(&self, name: &str) -> u64 {
+        self.stats(name).iter().sum()
+    }
+
+    /// Returns all counters and gauges whose names match a regular expression.
+    pub(crate) fn stats(&self, name: &str) -> Vec<u64> {
         let text = get(self.admin, &format!("/stats?filter=^{name}$")).unwrap();
         let values = text.lines().filter_map(|line| line.rsplit(' ').next());
-        values.filter_map(|value| value.parse::<u64>().ok()).sum()
+        values.filter_map(|value| value.parse().ok()).collect()
     }
 
     /// Returns everything that Envoy logged.
@@ -94,6 +99,18 @@ impl Envoy {
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let number = line.and_then(|line| line.split_whitespace().next());
         number.unwrap().parse().unwrap()
+    }
+
+    /// Returns the CPU time of all threads in seconds.
+    pub(crate) fn cpu_seconds(&self) -> f64 {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
+        let nanoseconds = threads.filter_map(|thread| {
+            let path = thread.ok()?.path().join("schedstat");
+            // A thread may have ended.
+            let text = std::fs::read_to_string(path).ok()?;
+            text.split_whitespace().next()?.parse::<f64>().ok()
+        });
+        nanoseconds.sum::<f64>() / 1e9
     }
 
     pub(crate) fn pid(&self) -> u32 {

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 /// HTTP server on loopback; it runs until the test process exits.
 #[derive(Debug)]
@@ -15,6 +16,8 @@ pub(crate) struct Server {
     requests: AtomicU64,
     /// Reported utilization in thousandths; 0 = no report.
     utilization: AtomicU16,
+    /// Time that a response takes, in milliseconds.
+    latency: AtomicU16,
 }
 
 impl Server {
@@ -27,6 +30,7 @@ impl Server {
             status: AtomicU16::new(200),
             requests: AtomicU64::new(0),
             utilization: AtomicU16::new(0),
+            latency: AtomicU16::new(0),
         });
         let serving = Arc::clone(&server);
         thread::spawn(move || {
@@ -56,6 +60,11 @@ impl Server {
         self.utilization.store(thousandths, Ordering::Relaxed);
     }
 
+    /// Lets every response take this time, in milliseconds.
+    pub(crate) fn set_latency(&self, milliseconds: u16) {
+        self.latency.store(milliseconds, Ordering::Relaxed);
+    }
+
     /// Number of requests so far.
     pub(crate) fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
@@ -69,6 +78,10 @@ impl Server {
         while reader.read_line(&mut line)? > 0 {
             if line == "\r\n" {
                 self.requests.fetch_add(1, Ordering::Relaxed);
+                let latency = self.latency.load(Ordering::Relaxed);
+                if latency > 0 {
+                    thread::sleep(Duration::from_millis(latency.into()));
+                }
                 let status = self.status.load(Ordering::Relaxed);
                 let report = match self.utilization.load(Ordering::Relaxed) {
                     0 => String::new(),

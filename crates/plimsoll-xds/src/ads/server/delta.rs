@@ -11,6 +11,7 @@ use plimsoll_core::time::Instant;
 
 use super::event::StreamEvent;
 use super::limits::{Limits, ProtocolError};
+use super::look_up::look_up;
 use super::type_state::{Draft, EARLIER_STREAM, Next, TypeState};
 use crate::ads::message::{Any, DeltaDiscoveryRequest, DeltaDiscoveryResponse, DeltaResource};
 use crate::ads::view::{Resource, TypeResources};
@@ -45,17 +46,13 @@ pub(super) fn handle_request(
 /// Computes the next response. With `keep_removed`, removals are withheld.
 pub(super) fn next(state: &mut TypeState, resources: &TypeResources, keep_removed: bool) -> Next {
     let changed = state.changed(resources);
-    let gone = state
-        .accepted
-        .keys()
-        .filter(|name| resources.is_absent(name));
-    let mut removed: BTreeSet<_> = gone.cloned().collect();
+    let mut removed: BTreeSet<_> = absent(state.accepted.keys(), resources).cloned().collect();
     let kept = keep_removed && !removed.is_empty();
     if keep_removed {
         removed.clear();
     }
-    let names = state.subscription.names().iter().chain(&state.resend);
-    for name in names.filter(|name| resources.is_absent(name)) {
+    let subscribed = absent(state.subscription.names().iter(), resources);
+    for name in subscribed.chain(absent(state.resend.iter(), resources)) {
         let is_known = state.known_absent.contains(name) && !state.resend.contains(name);
         if !is_known && !state.accepted.contains_key(name) {
             removed.insert(Arc::clone(name));
@@ -74,6 +71,16 @@ pub(super) fn next(state: &mut TypeState, resources: &TypeResources, keep_remove
         removed: removed.into_iter().collect(),
         full_state: false,
     })
+}
+
+/// Returns the names, which must be sorted, that are known not to exist.
+fn absent<'a>(
+    names: impl ExactSizeIterator<Item = &'a Arc<str>>,
+    resources: &TypeResources,
+) -> impl Iterator<Item = &'a Arc<str>> {
+    look_up(names, resources.by_name())
+        .filter(|(name, resource)| resource.is_none() && resources.knows_absence(name))
+        .map(|(name, _)| name)
 }
 
 pub(super) fn response(

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use plimsoll_core::time::Instant;
 
 use super::event::{Nack, StreamEvent, TypeStatus};
+use super::look_up::look_up;
 use super::subscription::Subscription;
 use crate::ads;
 use crate::ads::Variant;
@@ -175,7 +176,8 @@ impl TypeState {
             return resources.iter().collect();
         }
         let names = self.subscription.names().iter();
-        names.filter_map(|name| resources.get(name)).collect()
+        let found = look_up(names, resources.by_name());
+        found.filter_map(|(_, resource)| resource).collect()
     }
 
     /// Returns whether the client uses the view's resources of this type, and no deleted ones.
@@ -237,13 +239,17 @@ impl TypeState {
     pub(super) fn changed(&mut self, resources: &TypeResources) -> Vec<Resource> {
         self.adopt_epochs(resources);
         self.clear_outdated_nacks(resources);
-        let due = |resource: &&Resource| {
-            self.resend.contains(&resource.name)
-                || needs_sending(self.accepted.get(&resource.name), resource)
-        };
-        let subscribed = self.subscribed(resources).into_iter();
+        let subscribed = self.subscribed(resources);
+        let names = subscribed.iter().map(|resource| &resource.name);
+        let accepted = look_up(names, &self.accepted).map(|(_, accepted)| accepted);
         let open = subscribed
-            .filter(due)
+            .iter()
+            .copied()
+            .zip(accepted)
+            .filter(|(resource, accepted)| {
+                needs_sending(*accepted, resource) || self.resend.contains(&resource.name)
+            })
+            .map(|(resource, _)| resource)
             .filter(|resource| self.nacked_alone.get(&resource.name) != Some(&resource.version));
         let (suspects, mut sound): (Vec<_>, Vec<_>) = open.partition(|resource| {
             self.nacked_together.get(&resource.name) == Some(&resource.version)

@@ -2,7 +2,8 @@
 //!
 //! Core settings become `load_balancing_policy`, for gRPC clients also `lb_policy`. Plimsoll
 //! extensions are encoded by [`LocalityDelivery::AsConfigured`] only: a stock Envoy aborts on
-//! `locality_basis: 2` and rejects unknown fields (decision 0028).
+//! `locality_basis: 2` and rejects unknown fields (decision 0028). `module` wraps such a policy for
+//! the module inside Envoy.
 
 use plimsoll_core::model::client_side_weighted_round_robin::{
     ClientSideWeightedRoundRobin, OobReporting,
@@ -20,6 +21,7 @@ use plimsoll_core::units::BasisPoints;
 use prost::Message;
 
 use super::super::number;
+use super::module;
 use super::subset;
 use plimsoll_schema::pb::cluster::{ClusterMessage, PlimsollMessage, RingHashLbConfigMessage};
 use plimsoll_schema::pb::policy::{
@@ -47,6 +49,9 @@ pub enum LocalityDelivery {
     None,
     /// For gRPC clients, which support only the locality weights of the assignment.
     Grpc,
+    /// The full configuration for Plimsoll's module inside Envoy, and after it `Stock` for an Envoy
+    /// that cannot load modules. Only for nodes that announced the module.
+    Module,
 }
 
 /// Values of `locality_basis` that every Envoy since 1.35 supports.
@@ -102,7 +107,11 @@ pub(super) fn put(
         Some(subsets) => typed("subset", "Subset", &subset::encode(subsets, policy, own)),
         None => policy,
     };
-    cluster.load_balancing_policy = Some(list(vec![policy]));
+    let mut policies = vec![policy];
+    if locality == LocalityDelivery::Module {
+        policies.insert(0, module::policy(config));
+    }
+    cluster.load_balancing_policy = Some(list(policies));
     if own {
         cluster.plimsoll = config
             .written_locality_sampling()
@@ -142,7 +151,9 @@ fn locality_encoding(config: &ClusterConfig, locality: LocalityDelivery) -> Loca
                 ..zone_aware(&settings, false)
             })
         }
-        LocalityDelivery::AsConfigured | LocalityDelivery::Stock => as_configured(config, own),
+        LocalityDelivery::AsConfigured | LocalityDelivery::Stock | LocalityDelivery::Module => {
+            as_configured(config, own)
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use prost::Message;
 
 use super::LocalityDelivery;
 use super::encode_policy;
+use super::module;
 use plimsoll_schema::error::DecodeError;
 use plimsoll_schema::field::{put_field, raw_fields};
 use plimsoll_schema::pb::ConfigSourceMessage;
@@ -23,9 +24,12 @@ const COMMON: u32 = 27;
 /// `consistent_hashing_lb_config`.
 const COMMON_POLICY: [u32; 3] = [2, 3, 7];
 const LRS_SERVER: u32 = 42;
+/// Field number of `typed_extension_protocol_options`.
+const PROTOCOL_OPTIONS: u32 = 36;
 
 /// Replaces the policy by that of `config`, encoded for `locality`. All other bytes stay unchanged
-/// and in order; the policy is appended.
+/// and in order, except the protocol options if the policy of the module needs its filter; the
+/// policy is appended.
 pub fn rewrite_cluster_policy(
     original: &[u8],
     config: &ClusterConfig,
@@ -33,10 +37,17 @@ pub fn rewrite_cluster_policy(
 ) -> Result<Bytes, DecodeError> {
     let mut policy = ClusterMessage::default();
     encode_policy::put(&mut policy, config, locality);
+    let needs_filter = locality == LocalityDelivery::Module && module::needs_filter(config);
+    if needs_filter {
+        let read = ClusterMessage::decode(original)?;
+        policy.typed_extension_protocol_options = read.typed_extension_protocol_options;
+        module::put_orca_filter(&mut policy, config);
+    }
     let mut out = BytesMut::with_capacity(original.len() + policy.encoded_len());
     for field in raw_fields(original) {
         let field = field?;
-        if POLICY.contains(&field.number) {
+        let is_replaced = needs_filter && field.number == PROTOCOL_OPTIONS;
+        if is_replaced || POLICY.contains(&field.number) {
             continue;
         }
         if field.number == COMMON && field.is_length_delimited {

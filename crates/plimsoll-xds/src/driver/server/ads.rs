@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tonic::{Code, Status};
 
-use super::{ReadError, Refused, Shared, Stream, malformed, refused, stopped};
+use super::{ReadError, Shared, Stream, malformed, stopped, unread};
 use crate::ads::message::NodeMessage;
 use crate::ads::server::{ProtocolError, ServerStream};
 use crate::ads::{Request, Response, Variant};
@@ -25,8 +25,9 @@ pub(super) async fn run<A: AdsHandler, L>(
 ) -> Result<(), Status> {
     let timeout = shared.options.first_message_timeout;
     let peer = stream.client.peer;
+    let refused = |refusal: &Refusal<'_>| shared.ads.refused(refusal);
     let first = stream.first(timeout).await;
-    let Some(bytes) = first.map_err(|error| unread(error, &shared, peer))? else {
+    let Some(bytes) = first.map_err(|error| unread(error, peer, refused))? else {
         return Ok(());
     };
     let clock = Clock::system();
@@ -52,7 +53,7 @@ pub(super) async fn run<A: AdsHandler, L>(
         session.observer.handle_idle(&state);
         tokio::select! {
             message = stream.messages.next() => {
-                let message = message.map_err(|error| unread(error, &shared, peer))?;
+                let message = message.map_err(|error| unread(error, peer, refused))?;
                 let Some(bytes) = message else {
                     return Ok(());
                 };
@@ -115,22 +116,6 @@ fn node_of(request: &mut Request) -> &mut Option<NodeMessage> {
     }
 }
 
-/// Status of a stream that ends because of an error; the handler learns which limit it exceeded.
-fn unread<A: AdsHandler, L>(
-    error: ReadError,
-    shared: &Shared<A, L>,
-    peer: Option<SocketAddr>,
-) -> Status {
-    let error = match error {
-        ReadError::Failed(status) => return status,
-        ReadError::Refused(error) => error,
-    };
-    if let Refused::Limit { limit, text } = &error {
-        shared.ads.refused(&Refusal::new(*limit, peer, text));
-    }
-    refused(&error)
-}
-
 /// Decodes a request within its limits. Features that nobody asks for are dropped from its node.
 fn decode<A: AdsHandler, L>(
     variant: Variant,
@@ -139,9 +124,10 @@ fn decode<A: AdsHandler, L>(
     peer: Option<SocketAddr>,
 ) -> Result<Request, Status> {
     let limits = &shared.options.requests;
+    let refused = |refusal: &Refusal<'_>| shared.ads.refused(refusal);
     limits
         .check_discovery(variant, &bytes)
-        .map_err(|error| unread(ReadError::Refused(error), shared, peer))?;
+        .map_err(|error| unread(ReadError::Refused(error), peer, refused))?;
     let request = match variant {
         Variant::Sotw => wire::decode_discovery_request(bytes).map(Request::Sotw),
         Variant::Delta => wire::decode_delta_discovery_request(bytes).map(Request::Delta),

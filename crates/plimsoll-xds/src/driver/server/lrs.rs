@@ -9,7 +9,7 @@ use bytes::Bytes;
 use plimsoll_core::model::load_report::Node;
 use tonic::Status;
 
-use super::{ReadError, Refused, Shared, Stream, malformed, refused, stopped};
+use super::{ReadError, Shared, Stream, malformed, stopped, unread};
 use crate::driver::handler::{LrsHandler, LrsInstructions, LrsReporter, LrsSession, Refusal};
 use crate::lrs::message::LoadStatsRequest;
 use crate::lrs::{MissingNode, Report, ServerStream};
@@ -22,8 +22,9 @@ pub(super) async fn run<A, L: LrsHandler>(
 ) -> Result<(), Status> {
     let timeout = shared.options.first_message_timeout;
     let peer = stream.client.peer;
+    let refused = |refusal: &Refusal<'_>| shared.lrs.refused(refusal);
     let first = stream.first(timeout).await;
-    let Some(bytes) = first.map_err(|error| unread(error, &shared, peer))? else {
+    let Some(bytes) = first.map_err(|error| unread(error, peer, refused))? else {
         return Ok(());
     };
     let request = decode(bytes, &shared, stream.client.peer)?;
@@ -44,7 +45,7 @@ pub(super) async fn run<A, L: LrsHandler>(
         }
         tokio::select! {
             message = stream.messages.next() => {
-                let message = message.map_err(|error| unread(error, &shared, peer))?;
+                let message = message.map_err(|error| unread(error, peer, refused))?;
                 let Some(bytes) = message else {
                     return Ok(());
                 };
@@ -82,22 +83,6 @@ async fn deliver<R: LrsReporter>(session: &mut LrsSession<R>, report: Report) {
     }
 }
 
-/// Status of a stream that ends because of an error; the handler learns which limit it exceeded.
-fn unread<A, L: LrsHandler>(
-    error: ReadError,
-    shared: &Shared<A, L>,
-    peer: Option<SocketAddr>,
-) -> Status {
-    let error = match error {
-        ReadError::Failed(status) => return status,
-        ReadError::Refused(error) => error,
-    };
-    if let Refused::Limit { limit, text } = &error {
-        shared.lrs.refused(&Refusal::new(*limit, peer, text));
-    }
-    refused(&error)
-}
-
 /// Decodes a report within its limits. Features that nobody asks for are dropped from its node.
 fn decode<A, L: LrsHandler>(
     bytes: Bytes,
@@ -105,9 +90,10 @@ fn decode<A, L: LrsHandler>(
     peer: Option<SocketAddr>,
 ) -> Result<LoadStatsRequest, Status> {
     let limits = &shared.options.requests;
+    let refused = |refusal: &Refusal<'_>| shared.lrs.refused(refusal);
     limits
         .check_load_stats(&bytes)
-        .map_err(|error| unread(ReadError::Refused(error), shared, peer))?;
+        .map_err(|error| unread(ReadError::Refused(error), peer, refused))?;
     let request = wire::decode_load_stats_request(bytes);
     let mut request = request.map_err(|error| malformed(&error))?;
     if let Some(node) = &mut request.node {

@@ -51,9 +51,21 @@ impl Drop for Keys {
 }
 
 /// Whether the bytes of one read quit: `q`, or Esc alone. Arrows and other keys begin with an
-/// escape too, but more bytes follow.
-fn is_quit(bytes: &[u8]) -> bool {
-    bytes == b"\x1b" || (!bytes.starts_with(b"\x1b") && bytes.iter().any(|b| b"qQ".contains(b)))
+/// escape too, but more bytes follow; one read may have several keys.
+fn is_quit(mut bytes: &[u8]) -> bool {
+    loop {
+        bytes = match bytes {
+            [] => return false,
+            [0x1b] | [b'q' | b'Q', ..] => return true,
+            // A control sequence ends with a letter or one of @[\]^_`{|}~.
+            [0x1b, b'[', rest @ ..] => {
+                let end = rest.iter().position(|byte| (0x40..=0x7e).contains(byte));
+                rest.get(end.map_or(rest.len(), |end| end + 1)..)
+                    .unwrap_or_default()
+            }
+            [0x1b, b'O', _, rest @ ..] | [0x1b, _, rest @ ..] | [_, rest @ ..] => rest,
+        };
+    }
 }
 
 #[cfg(test)]
@@ -62,10 +74,25 @@ mod tests {
 
     #[test]
     fn q_and_escape_quit_and_arrows_do_not() {
-        for quits in [&b"q"[..], b"Q", b"xq", b"\x1b"] {
+        for quits in [
+            &b"q"[..],
+            b"Q",
+            b"xq",
+            b"\x1b",
+            b"\x1b[Aq",
+            b"\x1b[1;5Cxq",
+            b"\x1bOAq",
+        ] {
             assert!(is_quit(quits), "{quits:?}");
         }
-        for ignored in [&b"x"[..], b"\x1b[A", b"\x1bOq", b"\n"] {
+        for ignored in [
+            &b"x"[..],
+            b"\x1b[A",
+            b"\x1bOq",
+            b"\n",
+            b"\x1b[200q",
+            b"\x1bq",
+        ] {
             assert!(!is_quit(ignored), "{ignored:?}");
         }
     }

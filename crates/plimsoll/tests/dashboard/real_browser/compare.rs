@@ -5,10 +5,12 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Command;
 
+use plimsoll_admin::state::{DashboardState, TotalLoad};
 use serde_json::{Value, json};
 
 use crate::support::checked::{Checked, reads_as};
 use crate::support::control::Control;
+use crate::support::documents::{Documents, uneven};
 use crate::support::page::{DESKTOP, Page};
 use crate::support::wait_for;
 
@@ -139,4 +141,48 @@ fn top_agrees(control: &Control, line: &Value) {
     ] {
         assert!(page.contains(&part), "{part:?} is missing:\n{page}");
     }
+}
+
+/// A service whose policy only proxies can predict: `now` is known, `enforce` has a reason.
+fn predictable_by_proxies_only(request: u64) -> DashboardState {
+    let mut state = uneven(request);
+    let cluster = &mut state.clusters[0];
+    cluster.mode = Some("SHADOW".to_owned());
+    cluster.basis = "observed_load".to_owned();
+    cluster.confirmed_unix_ms = None;
+    cluster.now = Some(TotalLoad {
+        highest_load: Some(1.35),
+        kept_local: Some(0.9),
+        ..TotalLoad::default()
+    });
+    cluster.enforce_unknown = Some("only proxies can tell the outcome".to_owned());
+    cluster.zones[0].above_line = Some("proxies choose zones by load".to_owned());
+    state
+}
+
+#[test]
+fn what_is_not_known_has_a_reason() {
+    let (address, _) = Documents::serve(predictable_by_proxies_only);
+    let mut page = Page::open("unknown", &format!("http://{address}/"), DESKTOP);
+    let card = page.text("document.querySelector('#compare-card').innerText");
+    for part in [
+        "The highest load is 135 % of the load line.",
+        "With ENFORCE: not known, because only proxies can tell the outcome.",
+    ] {
+        assert!(card.contains(part), "{part}: {card}");
+    }
+    let why = page.text(
+        "document.querySelector('#routing tr[data-key=\"eu-1/zone-a\"] [data-field=reason], \
+         #routing [data-field=reason]').innerText",
+    );
+    assert!(
+        why.starts_with("Above its line: proxies choose zones by load. The own locality"),
+        "{why}"
+    );
+    let tiles = page.text("document.querySelector('main').innerText");
+    assert!(tiles.contains("observed load"), "{tiles}");
+    assert!(tiles.contains("proxies measure waiting times"), "{tiles}");
+    page.screenshot("unknown-with-enforce");
+    page.assert_tidy();
+    page.close();
 }

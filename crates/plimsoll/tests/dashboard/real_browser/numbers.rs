@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::compare::compare;
-use crate::support::checked::{Checked, reads_as};
+use crate::support::checked::{Checked, as_sentence, reads_as};
 use crate::support::control::Control;
 use crate::support::page::{DESKTOP, Page};
 
@@ -203,8 +203,8 @@ fn routing(page: &mut Checked, api: &Api, zone: &str) {
     page.says(&of("state"), state_label(&explained["state"]));
     if zone == "zone-a" {
         let (_, reason) = page.shown(&of("reason"));
-        let wanted = api.explain["reason"].as_str().unwrap();
-        assert!(reason.starts_with(wanted), "{reason}");
+        let wanted = as_sentence(api.explain["reason"].as_str().unwrap());
+        assert!(reason.starts_with(&wanted), "{reason}");
     }
 }
 
@@ -523,8 +523,8 @@ fn reasons_states_and_nodes_agree_with_the_admin_api() {
             "document.querySelector('{cell} span').textContent"
         ));
         // Before it, the page says why a zone is above its line.
-        let reason = explain["reason"].as_str().unwrap();
-        assert!(words.ends_with(reason), "{zone}: {words}, not {reason}");
+        let reason = as_sentence(explain["reason"].as_str().unwrap());
+        assert!(words.ends_with(&reason), "{zone}: {words}, not {reason}");
         let state = format!("#routing tr[data-key=\"r1/{zone}\"] .badge");
         let state = page.text(&format!("document.querySelector('{state}').dataset.state"));
         assert_eq!(state, explain["state"], "{zone}");

@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::support::backends::{Requests, backend};
+use crate::support::checked::as_sentence;
 use crate::support::control::Control;
 use crate::support::data_plane::DataPlane;
 use crate::support::page::{DESKTOP, PHONE, Page};
@@ -95,7 +96,7 @@ fn a_proxy_shows_its_own_requests_and_reasons() {
             "{}.querySelector('span').textContent",
             cell("routing", "zone-a", "reason")
         )),
-        explain["reason"].as_str().unwrap(),
+        as_sentence(explain["reason"].as_str().unwrap()),
     );
     assert_eq!(explain["state"], "LocalityResidual");
     let state = format!(

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use crate::support::checked::as_sentence;
 use crate::support::control::Control;
 use crate::support::documents::{Documents, nothing, uneven};
 use crate::support::page::{DESKTOP, Page};
@@ -238,7 +239,7 @@ fn a_cluster_can_be_selected_and_a_zone_explained() {
     let words = page.text("document.querySelector('#detail').innerText");
     let explain = control.page("explain?cluster=orders&zone=zone-a");
     assert!(
-        words.contains(explain["reason"].as_str().unwrap()),
+        words.contains(&as_sentence(explain["reason"].as_str().unwrap())),
         "{words}"
     );
     page.screenshot("explain");

@@ -121,3 +121,10 @@ pub(crate) fn reads_as(selector: &str, text: &str, exact: f64) {
         "{text} has no unit"
     );
 }
+
+/// Returns a clause of an explanation as the page writes it.
+pub(crate) fn as_sentence(clause: &str) -> String {
+    let mut letters = clause.chars();
+    let first = letters.next().map(|first| first.to_ascii_uppercase());
+    first.into_iter().chain(letters).chain(['.']).collect()
+}

@@ -46,6 +46,16 @@ impl Control {
 
     /// Starts a control plane with this configuration.
     pub(crate) fn start_with(name: &str, text: &str) -> Self {
+        Self::launch(name, text, &[])
+    }
+
+    /// Starts one of several replicas that share an etcd.
+    pub(crate) fn start_replica(name: &str, etcd: SocketAddr, id: &str) -> Self {
+        let text = format!("{CONFIG}store: {{etcd: {{endpoints: ['{etcd}']}}}}\n");
+        Self::launch(name, &text, &["--replica-id", id])
+    }
+
+    fn launch(name: &str, text: &str, arguments: &[&str]) -> Self {
         let directory = scratch(name);
         let config = directory.join("control.yaml");
         std::fs::write(&config, text).unwrap();
@@ -53,6 +63,7 @@ impl Control {
         let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
         command.arg("control").arg("-c").arg(config);
         command.args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
+        command.args(arguments);
         let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut address = |prefix: &str| -> SocketAddr {

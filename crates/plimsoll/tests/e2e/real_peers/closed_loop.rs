@@ -14,6 +14,7 @@ const PROBE: f64 = 0.03;
 /// Requests of each zone per tick after a step in demand, and the time to observe.
 const STEP: [u64; 3] = [1, 3, 1];
 const STEP_SECONDS: usize = 35;
+const MODULE_STEP_SECONDS: usize = 22;
 
 const CONVERGENT: Setup = Setup {
     name: "CONVERGENT",
@@ -51,17 +52,42 @@ fn convergent_evens_out_zones_without_oscillation() {
     assert_even(&testbed.measure(60));
 }
 
-/// CONVERGENT inside three Envoys, and measured demand in their modules.
+/// CONVERGENT inside three Envoys at a mean utilization of 0.6 and 0.8, and Envoy's own policy in
+/// the same run.
 #[test]
 fn the_module_evens_out_zones_inside_envoys() {
-    let testbed = ClosedLoop::start(Setup {
+    let own = ClosedLoop::start(Setup {
+        name: "Envoy's load_aware_locality",
+        policy: Policy::Envoy,
+        ..CONVERGENT
+    });
+    own.run_for(10);
+    let envoy = own.measure(15);
+    drop(own);
+    let module = Setup {
         name: "CONVERGENT in Envoy's module",
         policy: Policy::Module("CONVERGENT"),
         ..CONVERGENT
-    });
-    testbed.run_for(30);
-    assert_even(&testbed.measure(30));
-    drop(testbed);
+    };
+    for requests_per_second in [216, 288] {
+        let testbed = ClosedLoop::start(Setup {
+            requests_per_second,
+            ..module
+        });
+        testbed.run_for(25);
+        let quality = testbed.measure(25);
+        assert_close(&quality);
+        assert!(
+            quality.five.0 + 0.05 < envoy.five.0,
+            "{quality:?} {envoy:?}"
+        );
+    }
+}
+
+/// Envoys whose bootstrap names only the module and the control plane, which sends the cluster with
+/// the policy, and demand to the module.
+#[test]
+fn the_control_plane_steers_modules_inside_envoys() {
     let testbed = ClosedLoop::start(Setup {
         name: "LRS_REPORTED_RATE in Envoy's module",
         policy: Policy::ModuleLrs,
@@ -73,12 +99,50 @@ fn the_module_evens_out_zones_inside_envoys() {
         let share = fractions.get("zone-a").copied().unwrap_or_default();
         share.abs_diff(6000) <= 60
     });
+    let node = control.node("gateway-zone-a");
+    assert_eq!(node["class"], "envoy_module", "{node}");
+    assert_eq!(node["module_streams"], 1, "{node}");
+    assert_eq!(node["delivery"][0]["delivery"], "lrs_response", "{node}");
+    let clusters = control.type_status("gateway-zone-a", "Cluster");
+    assert!(clusters["nacked"].is_null(), "{clusters}");
     testbed.run_for(3);
     let quality = testbed.measure(20);
     for factor in quality.load_factors {
-        assert!((factor - 1.0).abs() <= 0.06, "{quality:?}");
+        assert!((factor - 1.0).abs() <= 0.05, "{quality:?}");
     }
     assert!(quality.cross_zone <= NEEDED + 0.03, "{quality:?}");
+}
+
+#[test]
+fn demand_feed_forward_speeds_up_modules() {
+    let settling_time = |feed_forward: bool| {
+        let testbed = ClosedLoop::start(Setup {
+            name: if feed_forward {
+                "CONVERGENT with feed-forward in Envoy's module"
+            } else {
+                "CONVERGENT without feed-forward in Envoy's module"
+            },
+            policy: Policy::ModuleConvergent { feed_forward },
+            ..CONVERGENT
+        });
+        let control = testbed.control.as_ref().unwrap();
+        let delivery = if feed_forward {
+            "feed_forward"
+        } else {
+            "as_configured"
+        };
+        let node = control.node("gateway-zone-a");
+        assert_eq!(node["delivery"][0]["delivery"], delivery, "{node}");
+        testbed.run_for(20);
+        testbed.step(STEP, MODULE_STEP_SECONDS)
+    };
+    let with = settling_time(true).expect("zones settle");
+    // If zones do not settle within the time, count all of it.
+    let without = settling_time(false).unwrap_or(MODULE_STEP_SECONDS as f64);
+    assert!(
+        with + 2.0 <= without,
+        "{with} s with feed-forward, {without} s without"
+    );
 }
 
 #[test]
@@ -233,6 +297,14 @@ fn every_row_of_the_table() {
 fn assert_even(quality: &Quality) {
     assert!(quality.five.0 <= 1.06, "{quality:?}");
     assert!(quality.five.1 <= 1.12, "{quality:?}");
+    assert!(quality.oscillation.is_none(), "{quality:?}");
+    assert!(quality.cross_zone <= NEEDED + PROBE + 0.02, "{quality:?}");
+}
+
+/// Asserts zones that are nearly as even as with known demand.
+fn assert_close(quality: &Quality) {
+    assert!(quality.five.0 <= 1.03, "{quality:?}");
+    assert!(quality.five.1 <= 1.06, "{quality:?}");
     assert!(quality.oscillation.is_none(), "{quality:?}");
     assert!(quality.cross_zone <= NEEDED + PROBE + 0.02, "{quality:?}");
 }

@@ -1,5 +1,5 @@
-//! TLS and identity: an unmodified Envoy and a gRPC client with client certificates; who is
-//! refused and why; certificates that change under load.
+//! TLS and identity: an unmodified Envoy and a gRPC client with client certificates; clients that
+//! are refused beside them; certificates of all sides that change under load.
 
 use std::path::Path;
 use std::time::Duration;
@@ -20,18 +20,11 @@ const CHECKOUT: &str = "spiffe://td/fleet/checkout/zone/zone-b";
 const WEB: &str = "web";
 
 fn config(tls: &Files, ports: &[u16], backends: &Backends) -> String {
-    let (certificate, key) = (tls.path("tls.crt"), tls.path("tls.key"));
-    let ca = tls.path("ca.crt");
+    let identified = tls.control_config();
     let port = ports[0];
     let endpoints = backends.endpoints();
     format!(
-        "tls: {{certificate: {certificate}, private_key: {key}, client_ca: {ca}}}
-identities:
-- name: fleets
-  uri: spiffe://td/fleet/{{fleet}}/zone/{{zone}}
-  fleets: ['{{fleet}}']
-  zones: ['{{zone}}']
-load_reporting: {{interval: 1s}}
+        "{identified}
 services:
 - cluster: {{name: orders}}
   endpoints:
@@ -93,11 +86,11 @@ fn envoys_and_grpc_clients_are_known_by_their_certificates() {
     let certificates =
         |name: &str, pair: &(String, String)| Files::new(directory.join(name), pair, &ca.pem);
     let mut server = certificates("server", &ca.issue("spiffe://td/control", false));
-    let gateway = certificates("gateway", &ca.issue(GATEWAY, false));
-    let checkout = certificates("checkout", &ca.issue(CHECKOUT, false));
+    let mut gateway = certificates("gateway", &ca.issue(GATEWAY, false));
+    let mut checkout = certificates("checkout", &ca.issue(CHECKOUT, false));
     let backends = Backends::start(&[("zone-a", 1)]);
     let (_servers, ports) = Peer::serve(&directory, &["zone-b"]);
-    let control = Control::start(&directory, &config(&server, &ports, &backends));
+    let mut control = Control::start(&directory, &config(&server, &ports, &backends));
 
     let secrets = directory.join("secrets");
     std::fs::create_dir(&secrets).unwrap();
@@ -178,6 +171,21 @@ fn envoys_and_grpc_clients_are_known_by_their_certificates() {
     for labels in left {
         assert_eq!(control.metric(&format!("reporters_left_total{labels}")), 0);
     }
+    // Envoy counts a load reporting stream that ends as an error.
+    assert_eq!(envoy.stat("load_reporter.errors"), Some(0));
+    assert_eq!(envoy.stat("load_reporter.retries"), Some(0));
+
+    // Clients follow, and the server stops to trust the old authority. A new process accepts only
+    // clients that use their new certificates.
+    gateway.replace(&next.issue(GATEWAY, false), &next.pem);
+    checkout.replace(&next.issue(CHECKOUT, false), &next.pem);
+    server.replace(&next.issue("spiffe://td/control", false), &next.pem);
+    wait_until("the old authority is gone", || reloads("ok") == 2);
+    assert_eq!(nodes.map(|node| peer(&control, node)), peers);
+    control.restart();
+    wait_until("both nodes report load with new certificates", || {
+        nodes.iter().all(|node| reports(&control, node))
+    });
     assert_eq!(load.failed(), 0);
     for client in [&mut client, &mut late] {
         let counts = client.counts();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -18,9 +18,14 @@ pub(crate) struct Backends {
 impl Backends {
     /// Starts the given number of servers in each zone.
     pub(crate) fn start(zones: &[(&str, usize)]) -> Self {
+        Self::start_on(Ipv4Addr::LOCALHOST.into(), zones)
+    }
+
+    /// Starts servers on another address of this machine.
+    pub(crate) fn start_on(address: IpAddr, zones: &[(&str, usize)]) -> Self {
         let counts = Arc::new(Mutex::new(Counts::new()));
         let start = |zone: &str| {
-            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let listener = TcpListener::bind((address, 0)).unwrap();
             let address = listener.local_addr().unwrap();
             let (zone, counts) = (zone.to_owned(), Arc::clone(&counts));
             thread::spawn(move || serve(&listener, &zone, &counts));

@@ -51,8 +51,9 @@ pub(crate) struct Authority {
     issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
 }
 
-/// Files of a certificate, its key and the trusted authorities in one directory, which is replaced
-/// as a whole, as Kubernetes does.
+/// Files of a certificate, its key and the trusted authorities in one directory, which are replaced
+/// as Kubernetes does: they are links through `..data`, which another link replaces. Envoy watches
+/// the directory for that.
 #[derive(Clone, Debug)]
 pub(crate) struct Files {
     directory: PathBuf,
@@ -87,10 +88,39 @@ impl Authority {
     }
 }
 
+impl Authority {
+    /// Issues a certificate for 127.0.0.1; returns it with its key, and writes `ca.crt`.
+    pub(crate) fn issue_with_authority(&self, directory: &Path) -> (String, String) {
+        std::fs::write(directory.join("ca.crt"), &self.pem).unwrap();
+        self.issue("https://127.0.0.1", false)
+    }
+}
+
 impl Files {
+    /// Start of a control plane's file: these certificates, and one rule that takes fleet and zone
+    /// from the name of a client.
+    pub(crate) fn control_config(&self) -> String {
+        let (certificate, key) = (self.path("tls.crt"), self.path("tls.key"));
+        let ca = self.path("ca.crt");
+        format!(
+            "tls: {{certificate: {certificate}, private_key: {key}, client_ca: {ca}}}
+identities:
+- name: fleets
+  uri: spiffe://td/fleet/{{fleet}}/zone/{{zone}}
+  fleets: ['{{fleet}}']
+  zones: ['{{zone}}']
+load_reporting: {{interval: 1s}}
+"
+        )
+    }
+
     /// Writes the files into a new directory.
     pub(crate) fn new(directory: PathBuf, pair: &(String, String), trusted: &str) -> Self {
         std::fs::create_dir_all(&directory).unwrap();
+        for name in ["tls.crt", "tls.key", "ca.crt"] {
+            let data = Path::new("..data").join(name);
+            std::os::unix::fs::symlink(data, directory.join(name)).unwrap();
+        }
         let mut files = Self {
             directory,
             versions: 0,
@@ -102,7 +132,7 @@ impl Files {
     /// Replaces all files at once.
     pub(crate) fn replace(&mut self, pair: &(String, String), trusted: &str) {
         self.versions += 1;
-        let version = format!("v{}", self.versions);
+        let version = format!("..v{}", self.versions);
         let at = |name: &str| self.directory.join(&version).join(name);
         std::fs::create_dir(self.directory.join(&version)).unwrap();
         for (name, text) in [
@@ -112,15 +142,14 @@ impl Files {
         ] {
             std::fs::write(at(name), text).unwrap();
         }
-        let next = self.directory.join("next");
+        let next = self.directory.join("..data_tmp");
         std::os::unix::fs::symlink(&version, &next).unwrap();
-        std::fs::rename(next, self.directory.join("current")).unwrap();
+        std::fs::rename(next, self.directory.join("..data")).unwrap();
     }
 
     /// Returns the path of `tls.crt`, `tls.key` or `ca.crt`.
     pub(crate) fn path(&self, name: &str) -> String {
-        let path = self.directory.join("current").join(name);
-        path.display().to_string()
+        self.directory.join(name).display().to_string()
     }
 
     /// Arguments of `plimsoll bootstrap`.

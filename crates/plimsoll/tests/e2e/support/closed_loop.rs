@@ -44,8 +44,10 @@ pub(crate) enum Policy {
     Envoy,
     /// `load_aware_locality` of the module inside an Envoy, with this `spill_controller`.
     Module(&'static str),
-    /// Measured demand from `plimsoll control`, in the module inside an Envoy.
+    /// Measured demand in the module inside an Envoy, which has everything from `plimsoll control`.
     ModuleLrs,
+    /// `CONVERGENT` in the same way, with or without demand as feed-forward.
+    ModuleConvergent { feed_forward: bool },
     /// Measured demand from `plimsoll control`.
     LrsReportedRate,
     /// `CONVERGENT` from `plimsoll control`, with or without demand as feed-forward.
@@ -64,6 +66,13 @@ pub(crate) enum DataPlane {
 }
 
 impl Policy {
+    const fn is_envoy(self) -> bool {
+        matches!(
+            self,
+            Self::Envoy | Self::Module(_) | Self::ModuleLrs | Self::ModuleConvergent { .. }
+        )
+    }
+
     /// Returns the capacities of the servers of a zone.
     const fn servers(self) -> &'static [f64] {
         match self {
@@ -72,6 +81,7 @@ impl Policy {
             | Self::Envoy
             | Self::Module(_)
             | Self::ModuleLrs
+            | Self::ModuleConvergent { .. }
             | Self::LrsReportedRate
             | Self::Convergent { .. } => UNIFORM,
         }
@@ -84,7 +94,7 @@ pub(crate) struct ClosedLoop {
     load: Option<Load>,
     pub(crate) proxies: Vec<Proxy>,
     clients: Vec<ClientProcess>,
-    envoys: Vec<Envoy>,
+    pub(crate) envoys: Vec<Envoy>,
     pub(crate) control: Option<Control>,
     backends: OrcaBackends,
     directory: PathBuf,
@@ -185,14 +195,13 @@ impl ClosedLoop {
             Policy::LoadAware(controller) => self.static_files(Some(controller)),
             Policy::Envoy => self.static_files(None),
             Policy::Module(controller) => self.module_files(controller),
-            Policy::ModuleLrs => self.module_lrs_files(),
+            Policy::ModuleLrs | Policy::ModuleConvergent { .. } => self.module_control_files(),
             Policy::LrsReportedRate | Policy::Convergent { .. } | Policy::LrsOverOrca(_) => {
                 self.dynamic_files()
             }
         };
         let files = ZONES.into_iter().zip(&files);
-        let envoy = [Policy::Envoy, Policy::ModuleLrs].contains(&self.setup.policy);
-        if envoy || matches!(self.setup.policy, Policy::Module(_)) {
+        if self.setup.policy.is_envoy() {
             let start = |(zone, file)| Envoy::start_with(&self.directory, zone, CURRENT, file);
             self.envoys = files.map(start).collect();
             return self.envoys.iter().map(|envoy| envoy.listener).collect();
@@ -250,52 +259,16 @@ impl ClosedLoop {
         })
     }
 
-    /// Starts a control plane and returns configurations of Envoys that report load to it and whose
-    /// module gets the measured demand from it.
-    fn module_lrs_files(&mut self) -> [Value; 3] {
+    /// Starts a control plane and returns bootstraps of Envoys that announce the module to it;
+    /// their cluster with its policy comes from the control plane.
+    fn module_control_files(&mut self) -> [Value; 3] {
         let control = Control::start(&self.directory, &self.control_config());
         let address = control.xds.to_string();
-        let xds = control.xds;
         self.control = Some(control);
         ZONES.map(|zone| {
-            let args = [
-                "envoy",
-                "--zone",
-                zone,
-                "--region",
-                "r1",
-                "--control",
-                &address,
-            ];
-            let mut bootstrap = bootstrap(&[&args[..], &["--admin-port", "0"]].concat());
-            let rules = json!({ "locality_basis": "LRS_REPORTED_RATE", "min_cluster_size": 1 });
-            let settings = json!({ "locality_lb_config": { "zone_aware_lb_config": rules } });
-            let policy = typed("round_robin", "RoundRobin", settings);
-            let server = json!({
-                "name": "control",
-                "type": "STATIC",
-                "load_assignment": { "cluster_name": "control", "endpoints": [{
-                    "lb_endpoints": [{ "endpoint": { "address": { "socket_address": {
-                        "address": xds.ip(), "port_value": xds.port(),
-                    } } } }],
-                }] },
-            });
-            let module = module_policy(&json!({
-                "node": bootstrap["node"],
-                "cluster_manager": { "local_cluster_name": "local_cluster" },
-                "cluster": { "load_balancing_policy": { "policies": [policy] } },
-                "management_server": server,
-            }));
-            let clusters = bootstrap["static_resources"]["clusters"]
-                .as_array_mut()
-                .unwrap();
-            let mut orders = cluster("orders", &self.backends.addresses());
-            orders["load_balancing_policy"] = module.clone();
-            let local = clusters
-                .iter_mut()
-                .find(|one| one["name"] == "local_cluster");
-            local.unwrap()["load_balancing_policy"] = module;
-            clusters.push(orders);
+            let mut args = vec!["envoy", "--module", "--zone", zone, "--region", "r1"];
+            args.extend(["--control", &address, "--admin-port", "0"]);
+            let mut bootstrap = bootstrap(&args);
             bootstrap["static_resources"]["listeners"] = json!([ingress()]);
             bootstrap
         })
@@ -332,7 +305,7 @@ impl ClosedLoop {
 
     fn control_config(&self) -> String {
         let (policy, smoothing) = match self.setup.policy {
-            Policy::Convergent { feed_forward } => {
+            Policy::Convergent { feed_forward } | Policy::ModuleConvergent { feed_forward } => {
                 let child = typed("round_robin", "RoundRobin", json!({}));
                 let settings = json!({
                     "endpoint_picking_policy": { "policies": [child] },

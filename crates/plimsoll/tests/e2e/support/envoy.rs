@@ -54,18 +54,9 @@ impl Envoy {
         let id = format!("gateway-{zone}");
         let file = |end: &str| directory.join(format!("{id}.{end}"));
         std::fs::write(file("json"), bootstrap.to_string()).unwrap();
-        let mut command = Command::new(binary(version));
-        command.env("ENVOY_DYNAMIC_MODULES_SEARCH_PATH", module_directory());
-        command.arg("-c").arg(file("json"));
-        command.arg("--admin-address-path").arg(file("admin"));
-        command.args([
-            "--concurrency",
-            "1",
-            "--disable-hot-restart",
-            "-l",
-            "warning",
-        ]);
-        let mut process = Process::start(command, &file("log"));
+        let admin_file = file("admin").display().to_string();
+        let arguments = ["--admin-address-path", &admin_file];
+        let mut process = Self::spawn(&file("json"), &file("log"), version, &arguments);
         let admin = wait_for("Envoy's admin interface is bound", || {
             assert!(process.is_alive(), "Envoy {version} exited");
             let text = std::fs::read_to_string(file("admin")).ok()?;
@@ -77,6 +68,21 @@ impl Envoy {
             admin,
             process,
         }
+    }
+
+    /// Starts an Envoy with a bootstrap file, and does not wait for anything.
+    pub(crate) fn spawn(file: &Path, log: &Path, version: &str, arguments: &[&str]) -> Process {
+        let mut command = Command::new(binary(version));
+        command.env("ENVOY_DYNAMIC_MODULES_SEARCH_PATH", module_directory());
+        command.arg("-c").arg(file).args(arguments);
+        command.args([
+            "--concurrency",
+            "1",
+            "--disable-hot-restart",
+            "-l",
+            "warning",
+        ]);
+        Process::start(command, log)
     }
 
     /// Returns the sums of the endpoint weights of a cluster, by zone.

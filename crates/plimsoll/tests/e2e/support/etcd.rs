@@ -81,12 +81,25 @@ fn start(
     peer: SocketAddr,
     all: &str,
 ) -> Process {
-    let (client, peer) = (format!("http://{client}"), format!("http://{peer}"));
-    let mut command = Command::new("etcd");
-    command
-        .arg("--data-dir")
-        .arg(directory.join(format!("etcd-{index}")));
+    let data = directory.join(format!("etcd-{index}"));
+    let mut command = command("etcd".as_ref(), &data, client, peer);
     command.args(["--name", &format!("m{index}")]);
+    if !all.is_empty() {
+        command.args(["--initial-cluster", all]);
+    }
+    Process::start(command, &directory.join(format!("etcd-{index}.log")))
+}
+
+/// An etcd with its data and addresses.
+pub(crate) fn command(
+    program: &Path,
+    data: &Path,
+    client: SocketAddr,
+    peer: SocketAddr,
+) -> Command {
+    let (client, peer) = (format!("http://{client}"), format!("http://{peer}"));
+    let mut command = Command::new(program);
+    command.arg("--data-dir").arg(data);
     command.args([
         "--listen-client-urls",
         &client,
@@ -99,14 +112,11 @@ fn start(
         "--initial-advertise-peer-urls",
         &peer,
     ]);
-    if !all.is_empty() {
-        command.args(["--initial-cluster", all]);
-    }
-    Process::start(command, &directory.join(format!("etcd-{index}.log")))
+    command
 }
 
-/// etcd cannot listen on port 0.
-fn free_address() -> SocketAddr {
+/// Neither etcd nor the API server of Kubernetes tells which port it got for port 0.
+pub(crate) fn free_address() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap()
 }

@@ -1,6 +1,7 @@
 //! Small fleet: three zones with 3, 5 and 2 servers, one Envoy in each, and traffic 50/35/15.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::time::Duration;
 
@@ -67,7 +68,7 @@ impl Testbed {
         Self::start_with(spec, &directory, backends, &config)
     }
 
-    /// Starts everything with another configuration of the control plane.
+    /// Starts everything with another configuration of the control plane, which has `orders`.
     pub(crate) fn start_with(
         spec: &TestbedSpec,
         directory: &Path,
@@ -138,7 +139,12 @@ impl Testbed {
 
 /// Starts the servers of all zones.
 pub(crate) fn start_backends() -> Backends {
-    Backends::start(&ZONES.map(|(zone, _, _, hosts)| (zone, hosts)))
+    start_backends_on(Ipv4Addr::LOCALHOST.into())
+}
+
+/// Starts the servers of all zones on another address of this machine.
+pub(crate) fn start_backends_on(address: IpAddr) -> Backends {
+    Backends::start_on(address, &ZONES.map(|(zone, _, _, hosts)| (zone, hosts)))
 }
 
 /// Returns the counts of backends over the next `requests` of `load`.
@@ -258,7 +264,7 @@ fn start_envoy(
     Envoy::start(directory, &spec)
 }
 
-fn is_close(fractions: &BTreeMap<String, u64>, bp: u64) -> bool {
+pub(crate) fn is_close(fractions: &BTreeMap<String, u64>, bp: u64) -> bool {
     ZONES.iter().all(|(zone, _, expected, _)| {
         let found = fractions.get(*zone);
         found.is_some_and(|found| found.abs_diff(*expected) <= bp)

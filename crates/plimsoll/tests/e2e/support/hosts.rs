@@ -1,7 +1,7 @@
 //! Servers that can be killed, restarted and made unhealthy while requests run.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -40,12 +40,17 @@ struct State {
 
 impl Hosts {
     pub(crate) fn start(count: usize) -> Self {
+        Self::start_on(Ipv4Addr::LOCALHOST.into(), count)
+    }
+
+    /// Starts servers on another address of this machine.
+    pub(crate) fn start_on(address: IpAddr, count: usize) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
             .build()
             .unwrap();
-        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let any = SocketAddr::new(address, 0);
         let mut hosts = Self {
             runtime,
             hosts: Vec::new(),

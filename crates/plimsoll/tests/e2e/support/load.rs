@@ -28,6 +28,16 @@ pub(crate) struct Load {
     conductor: Option<JoinHandle<()>>,
 }
 
+/// Counts the requests of a load generator.
+pub(crate) struct Meter(Arc<Shared>);
+
+impl Meter {
+    /// Number of responses with status 200.
+    pub(crate) fn succeeded(&self) -> u64 {
+        self.0.succeeded.load(Ordering::Relaxed)
+    }
+}
+
 #[derive(Default)]
 struct Shared {
     stop: AtomicBool,
@@ -101,6 +111,11 @@ impl Load {
     /// Number of responses with status 200.
     pub(crate) fn succeeded(&self) -> u64 {
         self.shared.succeeded.load(Ordering::Relaxed)
+    }
+
+    /// Returns a counter for another thread.
+    pub(crate) fn meter(&self) -> Meter {
+        Meter(Arc::clone(&self.shared))
     }
 
     /// Number of all other requests.

@@ -32,9 +32,27 @@ impl Proxy {
         let file = directory.join(format!("{name}.json"));
         std::fs::write(&file, config.to_string()).unwrap();
         let mut command = Command::new(PLIMSOLL);
-        command.arg("proxy").arg("-c").arg(&file);
-        command.args(args);
-        let mut process = Process::start(command, &directory.join(format!("{name}.log")));
+        command.arg("proxy").args(args);
+        Self::run(command, file)
+    }
+
+    /// Starts a proxy with a file in YAML and variables of its own.
+    pub(crate) fn start_in(
+        directory: &Path,
+        name: &str,
+        yaml: &str,
+        variables: &[(&str, &str)],
+    ) -> Self {
+        let file = directory.join(format!("{name}.yaml"));
+        std::fs::write(&file, yaml).unwrap();
+        let mut command = Command::new(PLIMSOLL);
+        command.arg("proxy").envs(variables.iter().copied());
+        Self::run(command, file)
+    }
+
+    fn run(mut command: Command, file: PathBuf) -> Self {
+        command.arg("-c").arg(&file);
+        let mut process = Process::start(command, &file.with_extension("log"));
         let stdout = BufReader::new(process.child.stdout.take().unwrap());
         let mut listeners = Vec::new();
         let mut admin = None;

@@ -1,12 +1,13 @@
 //! Three replicas of the control plane with an etcd of three members; three Envoys and three
-//! Plimsoll proxies in three zones under 60/20/20, and a watcher of the fractions in all of them.
+//! Plimsoll proxies in three zones under 60/20/20, and a watcher of the fractions in all of them
+//! and of the demand that every replica sums up.
+
+mod watcher;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -20,6 +21,7 @@ use super::http::{get, get_json};
 use super::load::{Load, Source};
 use super::proxy::{Proxy, file, listener, route_all_to, with_management_server};
 use super::{balancer, scratch, wait_until};
+use watcher::Watcher;
 
 /// Zone, requests per tick of each of its two proxies, share of demand, number of servers.
 const ZONES: [(&str, u64, u64, usize); 3] = [
@@ -35,7 +37,9 @@ const SETTLED_BP: u64 = 50;
 /// Fractions are settled after this many requests, whatever happened: those of 15 s. Time is
 /// counted in requests, because a busy machine is slower.
 const SETTLING_REQUESTS: u64 = 15 * 400;
-const INTERVAL: Duration = Duration::from_millis(100);
+/// Largest deviation of the demand that a replica sums up for a zone from the requests that were
+/// sent there. A zone has two equal nodes: one that counts twice or not at all makes it 50 %.
+const SUM_PERCENT: u64 = 25;
 
 /// Processes of the test. Dropped in this order: watcher, traffic, proxies, control planes, etcd.
 pub(crate) struct Replicated {
@@ -43,6 +47,7 @@ pub(crate) struct Replicated {
     load: Load,
     nodes: Arc<Nodes>,
     pub(crate) replicas: Vec<Control>,
+    admin: watcher::Replicas,
     pub(crate) etcd: EtcdCluster,
     _backends: Backends,
 }
@@ -51,14 +56,6 @@ pub(crate) struct Replicated {
 struct Nodes {
     envoys: Vec<Envoy>,
     proxies: Vec<Proxy>,
-}
-
-/// Largest deviation of a fraction that was seen since the last phase began.
-struct Watcher {
-    stop: Arc<AtomicBool>,
-    largest_bp: Arc<AtomicU64>,
-    worst: Arc<Mutex<String>>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl Replicated {
@@ -82,12 +79,14 @@ impl Replicated {
             watcher: None,
             load,
             nodes: Arc::new(nodes),
+            admin: Arc::new(Mutex::new(admin_addresses(&replicas))),
             replicas,
             etcd,
             _backends: backends,
         };
         testbed.settle("at the start");
-        testbed.watcher = Some(Watcher::start(Arc::clone(&testbed.nodes)));
+        let (nodes, admin) = (Arc::clone(&testbed.nodes), Arc::clone(&testbed.admin));
+        testbed.watcher = Some(Watcher::start(nodes, admin, testbed.load.meter()));
         testbed
     }
 
@@ -116,15 +115,40 @@ impl Replicated {
         self.assert_harmless(when);
     }
 
+    /// Waits until every replica counts every node once, and asserts that nothing bad happened.
+    /// Used without etcd: nodes of other replicas count with their last report then, one second of
+    /// traffic in these tests, so fractions stay near the truth but need not settle.
+    pub(crate) fn hold(&self, when: &str) {
+        wait_until(&format!("every node counts once {when}"), || {
+            let mut replicas = self.replicas.iter();
+            replicas.all(|replica| counts(replica) == Some((6, 6)))
+        });
+        self.assert_harmless(when);
+    }
+
     /// Asserts that no request failed and that fractions were near the truth all the time.
     pub(crate) fn assert_harmless(&self, when: &str) {
         assert_eq!(self.load.failed(), 0, "{when}");
         if let Some(watcher) = &self.watcher {
-            let largest = watcher.largest_bp.load(Ordering::Relaxed);
-            let worst = watcher.worst.lock().unwrap().clone();
-            eprintln!("largest deviation until {when}: {largest} bp at {worst}");
-            assert!(largest <= ALWAYS_BP, "{when}: {largest} bp at {worst}");
+            let seen = watcher.seen();
+            let (fractions, sums) = (&seen.fractions, &seen.sums);
+            eprintln!("largest deviation until {when}: basis points {fractions}; percent {sums}");
+            let deviation = fractions.deviation;
+            assert!(deviation <= ALWAYS_BP, "{when}: basis points {fractions}");
+            assert!(sums.deviation <= SUM_PERCENT, "{when}: percent {sums}");
         }
+    }
+
+    /// Starts a replica again, which was killed.
+    pub(crate) fn restart(&mut self, replica: usize) {
+        self.replicas[replica].restart();
+        *self.admin.lock().unwrap() = admin_addresses(&self.replicas);
+    }
+
+    /// Returns how often the sums of a replica were compared with the truth.
+    pub(crate) fn sums_compared(&self) -> u64 {
+        let watcher = self.watcher.as_ref().expect("it has started");
+        watcher.seen().sums_compared
     }
 
     /// Waits until no node belongs to a replica any more, as another one sees it.
@@ -146,6 +170,15 @@ impl Replicated {
         });
     }
 
+    /// Waits until the latest reports of all nodes, as every replica knows them, are those of even
+    /// traffic.
+    pub(crate) fn wait_for_even_reports(&self) {
+        wait_until("latest reports are even at every replica", || {
+            let shares = self.replicas.iter().map(reported_shares);
+            shares.flatten().count() == 3 * ZONES.len()
+        });
+    }
+
     /// Waits for requests of this many seconds.
     pub(crate) fn run_for(&self, seconds: u64) {
         let per_tick: u64 = ZONES.iter().map(|(_, per_tick, ..)| 2 * per_tick).sum();
@@ -153,6 +186,27 @@ impl Replicated {
         let target = self.load.succeeded() + ticks * per_tick;
         wait_until("requests are answered", || self.load.succeeded() >= target);
     }
+}
+
+/// Returns the zones whose share of the latest reports is near the truth.
+#[expect(clippy::cast_precision_loss, reason = "basis points are small")]
+fn reported_shares(replica: &Control) -> Vec<&'static str> {
+    let page = replica.page("fleets");
+    let demand = &page["fleets"][0]["demand"][0]["zones"];
+    let zones = demand.as_array().cloned().unwrap_or_default();
+    let rate = |zone: &Value| zone["requests_per_second"].as_f64().unwrap_or_default();
+    let sum: f64 = zones.iter().map(rate).sum();
+    let is_near = |(name, _, truth, _): &(&str, u64, u64, usize)| {
+        let found = zones.iter().find(|zone| zone["locality"]["zone"] == *name);
+        let share_bp = found.map_or(0.0, |zone| 10_000.0 * rate(zone) / sum);
+        (share_bp - *truth as f64).abs() <= SETTLED_BP as f64
+    };
+    let near = ZONES.iter().filter(|zone| is_near(zone));
+    near.map(|(name, ..)| *name).collect()
+}
+
+fn admin_addresses(replicas: &[Control]) -> Vec<SocketAddr> {
+    replicas.iter().map(|replica| replica.admin).collect()
 }
 
 /// Returns the number of nodes and of reporters in the only fleet, as a replica counts them.
@@ -223,43 +277,6 @@ impl Nodes {
     }
 }
 
-impl Watcher {
-    fn start(nodes: Arc<Nodes>) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let largest_bp = Arc::new(AtomicU64::new(0));
-        let worst = Arc::<Mutex<String>>::default();
-        let (ends, largest, text) = (stop.clone(), largest_bp.clone(), worst.clone());
-        let thread = thread::spawn(move || {
-            while !ends.load(Ordering::Relaxed) {
-                // A busy admin interface may not answer in time.
-                let (bp, place) = (0..3)
-                    .find_map(|_| nodes.largest_bp())
-                    .unwrap_or_else(|| (10_000, "a node without fractions".to_owned()));
-                if bp > largest.fetch_max(bp, Ordering::Relaxed) {
-                    *text.lock().unwrap() = place;
-                }
-                thread::sleep(INTERVAL);
-            }
-        });
-        Self {
-            stop,
-            largest_bp,
-            worst,
-            thread: Some(thread),
-        }
-    }
-}
-
-impl Drop for Watcher {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            // A panic was already printed.
-            let _ = thread.join();
-        }
-    }
-}
-
 /// Returns the shares of demand that a proxy uses; empty if it uses host counts.
 fn proxy_fractions(proxy: &Proxy) -> BTreeMap<String, u64> {
     let page = get_json(proxy.admin, "/explain?cluster=orders").unwrap_or_default();
@@ -312,7 +329,7 @@ fn proxy_file(zone: &str, control: SocketAddr) -> Value {
 
 fn config(backends: &Backends, etcd: &EtcdCluster) -> String {
     let endpoints = backends.endpoints();
-    let store = json!({ "etcd": { "endpoints": etcd.endpoints(), "lease_ttl": "15s" } });
+    let store = json!({ "etcd": { "endpoints": etcd.endpoints() } });
     let policy = "type.googleapis.com/envoy.extensions.load_balancing_policies.round_robin.v3";
     format!(
         "load_reporting: {{interval: 1s}}

@@ -1,0 +1,207 @@
+//! Services of Kubernetes in, services of the control plane out.
+
+use plimsoll_core::time::Instant;
+use plimsoll_kubernetes::inventory::Inventory;
+use plimsoll_kubernetes::objects::ZoneRoutingPolicy;
+use plimsoll_kubernetes::objects::{EndpointSlice, Resource, Service as KubernetesService};
+use plimsoll_kubernetes::reflector::Change;
+use serde_json::json;
+
+use super::*;
+use crate::config::{ConfigFile, ControlConfig, Mode};
+
+fn settings(text: &str) -> Kubernetes {
+    let file = ConfigFile {
+        name: "control.yaml".to_owned(),
+        text: format!("kubernetes: {text}"),
+    };
+    let config = ControlConfig::parse(&file, &[]).unwrap();
+    config.kubernetes.expect("there is a section")
+}
+
+struct Cluster {
+    inventory: Inventory,
+    translator: Translator,
+}
+
+impl Cluster {
+    fn new(text: &str) -> Self {
+        Self {
+            inventory: Inventory::default(),
+            translator: Translator::new(settings(text)),
+        }
+    }
+
+    fn service(&mut self, name: &str, annotations: &Value, ports: &Value) {
+        let json = json!({"metadata": {"namespace": "shop", "name": name,
+                "resourceVersion": "7", "annotations": annotations}, "spec": {"ports": ports}});
+        let json = serde_json::from_value(json).unwrap();
+        let service = Arc::new(KubernetesService::from_json(json));
+        self.inventory.handle_service(Change::Applied(service));
+    }
+
+    fn slice(&mut self, service: &str, hosts: &[(&str, &str)]) {
+        let endpoints: Vec<Value> = hosts
+            .iter()
+            .map(|(address, zone)| json!({"addresses": [address], "zone": zone}))
+            .collect();
+        let json = json!({"metadata": {"namespace": "shop", "name": format!("{service}-1"),
+                "labels": {"kubernetes.io/service-name": service}}, "addressType": "IPv4",
+            "ports": [{"name": "http", "port": 8080}], "endpoints": endpoints});
+        let slice = EndpointSlice::from_json(serde_json::from_value(json).unwrap());
+        let now = Instant::ORIGIN;
+        self.inventory
+            .handle_slice(Change::Applied(Arc::new(slice)), now);
+    }
+
+    fn policy(&mut self, spec: &Value) {
+        let json = json!({"metadata": {"namespace": "shop", "name": "p"}, "spec": spec});
+        let policy = ZoneRoutingPolicy::from_json(serde_json::from_value(json).unwrap());
+        self.inventory
+            .handle_policy(Change::Applied(Arc::new(policy)));
+    }
+
+    fn batch(&mut self) -> (BTreeMap<String, Option<Arc<Service>>>, Vec<String>) {
+        let mut batch = Batch::default();
+        while let Some((key, found)) = self.inventory.poll_changed() {
+            batch.services.insert(key, found);
+        }
+        let (changes, refused) = self.translator.handle_batch(batch);
+        let services = changes.services.into_iter();
+        let named = services.map(|(name, one)| (name.to_string(), one.map(|one| one.service)));
+        let texts = refused
+            .into_iter()
+            .map(|one| format!("{} {}", one.object, one.reason));
+        (named.collect(), texts.collect())
+    }
+}
+
+fn http() -> Value {
+    json!([{"name": "http", "port": 80}])
+}
+
+#[test]
+fn endpoints_are_localities_and_settings_come_from_the_file() {
+    let mut cluster = Cluster::new("{region: eu, mode: ENFORCE, ramp: 40}");
+    cluster.service("orders", &json!({}), &http());
+    cluster.slice(
+        "orders",
+        &[("10.0.0.1", "a"), ("10.0.0.2", "b"), ("10.0.0.3", "a")],
+    );
+    let (services, refused) = cluster.batch();
+    assert!(refused.is_empty(), "{refused:?}");
+    let service = services["orders.shop:80"].as_ref().unwrap();
+    assert_eq!((service.mode, service.ramp), (Mode::Enforce, 40));
+    let localities = service.assignment.endpoints();
+    let zones: Vec<_> = localities
+        .iter()
+        .map(|one| one.locality.to_string())
+        .collect();
+    assert_eq!(zones, ["eu/a", "eu/b"]);
+    assert_eq!(localities[0].lb_endpoints.len(), 2);
+    let address = localities[1].lb_endpoints[0].address.to_string();
+    assert_eq!(address, "10.0.0.2:8080");
+}
+
+#[test]
+fn a_change_of_endpoints_keeps_the_settings_as_they_are() {
+    let mut cluster = Cluster::new("{}");
+    cluster.service(
+        "orders",
+        &json!({"plimsoll.dev/policy": "LeastRequest"}),
+        &http(),
+    );
+    cluster.slice("orders", &[("10.0.0.1", "a")]);
+    let before = cluster.batch().0["orders.shop:80"].clone().unwrap();
+    cluster.slice("orders", &[("10.0.0.2", "a")]);
+    let after = cluster.batch().0["orders.shop:80"].clone().unwrap();
+    assert!(
+        Arc::ptr_eq(&before.config, &after.config),
+        "not parsed again"
+    );
+    assert!(before.has_same_settings(&after) && before != after);
+    assert_eq!(after.config.endpoint_policy().name(), "least_request");
+    cluster.slice("orders", &[("10.0.0.2", "a")]);
+    let same = cluster.batch().0["orders.shop:80"].clone().unwrap();
+    assert!(Arc::ptr_eq(&same, &after), "nothing changed");
+}
+
+#[test]
+fn invalid_settings_are_refused_once_and_the_service_keeps_its_own() {
+    let mut cluster = Cluster::new("{}");
+    cluster.service("orders", &json!({"plimsoll.dev/ramp": "20"}), &http());
+    assert_eq!(cluster.batch().1, [""; 0]);
+    cluster.service("orders", &json!({"plimsoll.dev/ramp": "120"}), &http());
+    let (services, refused) = cluster.batch();
+    let expected = "Service shop/orders metadata.annotations[plimsoll.dev/ramp]: 120";
+    assert!(refused[0].starts_with(expected), "{refused:?}");
+    assert_eq!(services["orders.shop:80"].as_ref().unwrap().ramp, 20);
+    cluster.slice("orders", &[("10.0.0.1", "a")]);
+    let (services, refused) = cluster.batch();
+    assert!(refused.is_empty(), "reported once: {refused:?}");
+    let service = services["orders.shop:80"].as_ref().unwrap();
+    assert_eq!(
+        (service.ramp, service.assignment.endpoints().len()),
+        (20, 1)
+    );
+    cluster.service("orders", &json!({"plimsoll.dev/ramp": "60"}), &http());
+    assert_eq!(
+        cluster.batch().0["orders.shop:80"].as_ref().unwrap().ramp,
+        60
+    );
+}
+
+#[test]
+fn a_service_that_was_never_valid_has_the_defaults() {
+    let mut cluster = Cluster::new("{ramp: 5}");
+    cluster.service("orders", &json!({"plimsoll.dev/mode": "Always"}), &http());
+    let (services, refused) = cluster.batch();
+    let service = services["orders.shop:80"].as_ref().unwrap();
+    assert_eq!((service.mode, service.ramp), (Mode::Shadow, 5));
+    assert!(refused[0].contains("plimsoll.dev/mode"), "{refused:?}");
+}
+
+#[test]
+fn errors_in_the_cluster_of_a_policy_name_its_field() {
+    let mut cluster = Cluster::new("{}");
+    cluster.service("orders", &json!({}), &http());
+    cluster.policy(
+        &json!({"targetRefs": [{"kind": "Service", "name": "orders"}],
+        "cluster": {"connect_timeout": "soon"}}),
+    );
+    let (_, refused) = cluster.batch();
+    let expected = "ZoneRoutingPolicy shop/p spec.cluster.connect_timeout: ";
+    assert!(refused[0].starts_with(expected), "{refused:?}");
+}
+
+#[test]
+fn ports_are_clusters_that_come_and_go() {
+    let mut cluster = Cluster::new("{}");
+    let two = json!([{"name": "http", "port": 80}, {"name": "grpc", "port": 81}]);
+    cluster.service("orders", &json!({}), &two);
+    let (services, _) = cluster.batch();
+    assert!(services["orders.shop:81"].as_ref().unwrap().http2.is_some());
+    cluster.service("orders", &json!({}), &http());
+    let (services, _) = cluster.batch();
+    assert!(services["orders.shop:81"].is_none() && services["orders.shop:80"].is_some());
+    cluster
+        .inventory
+        .handle_service(Change::Deleted(ObjectKey::new("shop", "orders")));
+    assert!(cluster.batch().0["orders.shop:80"].is_none());
+}
+
+#[test]
+fn names_that_collide_belong_to_the_first() {
+    let mut cluster = Cluster::new("{cluster_name: '{service}{namespace}{port_name}'}");
+    cluster.service("orders", &json!({}), &http());
+    cluster.service("order", &json!({}), &json!([{"name": "http", "port": 80}]));
+    assert_eq!(cluster.batch().1, [""; 0]);
+    let unnamed = json!([{"name": "a", "port": 1}, {"name": "a", "port": 2}]);
+    cluster.service("users", &json!({}), &unnamed);
+    let (services, refused) = cluster.batch();
+    assert_eq!(services.len(), 1);
+    assert!(
+        refused[0].contains("is already that of another port"),
+        "{refused:?}"
+    );
+}

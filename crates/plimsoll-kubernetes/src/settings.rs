@@ -1,0 +1,350 @@
+//! [`Settings`]: what the owner of a Service set, by annotations and by a ZoneRoutingPolicy.
+//!
+//! A policy wins over an annotation, and both over the defaults of the control plane's file. Values
+//! are translated to the spelling of that file (`Enforce` to `ENFORCE`), and validated there by the
+//! code that validates the file. Errors name the object and its field.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use crate::objects::{ObjectKey, Service, ZoneRoutingPolicy};
+
+/// Prefix of annotations that are settings.
+pub const ANNOTATION_PREFIX: &str = "plimsoll.dev/";
+
+/// Annotations that are settings, without their prefix, and the setting of the file.
+const ANNOTATIONS: [(&str, &str); 4] = [
+    ("mode", "mode"),
+    ("ramp", "ramp"),
+    ("delivery", "delivery"),
+    ("policy", "cluster.lb_policy"),
+];
+const IGNORE: &str = "ignore";
+/// Fields of a policy's `spec`.
+const SPEC_FIELDS: [&str; 5] = ["mode", "ramp", "delivery", "cluster", "istio"];
+
+/// Settings of one port of a Service.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Settings {
+    /// Values in the spelling of the control plane's file, by setting.
+    pub values: BTreeMap<&'static str, Setting>,
+    /// Whether weights are written to Istio's DestinationRule.
+    pub distribute: Distribute,
+    /// The policy that applies.
+    pub policy: Option<Arc<ZoneRoutingPolicy>>,
+}
+
+/// A value and where it is written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Setting {
+    pub value: Value,
+    pub origin: Origin,
+}
+
+/// Where a setting is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// Kind and key of the object, such as `Service shop/orders`.
+    pub object: String,
+    /// Path of the field in the object.
+    pub field: String,
+}
+
+/// Whether zone weights are written to Istio's DestinationRule of a Service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Distribute {
+    #[default]
+    Off,
+    /// Weights are shown in the status of the policy only.
+    DryRun,
+    Write,
+}
+
+/// A setting that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{} {}: {reason}", origin.object, origin.field)]
+pub struct SettingError {
+    pub origin: Origin,
+    pub reason: String,
+}
+
+impl Origin {
+    /// Place of an annotation of a Service.
+    pub fn annotation(service: &ObjectKey, name: &str) -> Self {
+        Self {
+            object: format!("Service {service}"),
+            field: format!("metadata.annotations[{ANNOTATION_PREFIX}{name}]"),
+        }
+    }
+
+    /// Place of a field of a policy.
+    pub fn policy(policy: &ObjectKey, field: &str) -> Self {
+        Self {
+            object: format!("ZoneRoutingPolicy {policy}"),
+            field: format!("spec.{field}"),
+        }
+    }
+
+    fn error(self, reason: impl Into<String>) -> SettingError {
+        SettingError {
+            origin: self,
+            reason: reason.into(),
+        }
+    }
+}
+
+/// Whether a Service is left out.
+pub fn is_ignored(service: &Service) -> Result<bool, SettingError> {
+    match service.annotations.get(IGNORE).map(String::as_str) {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(other) => {
+            let reason = format!("{other:?} is neither \"true\" nor \"false\"");
+            Err(Origin::annotation(&service.key, IGNORE).error(reason))
+        }
+    }
+}
+
+/// Returns the settings of one port, from annotations and from the policy that applies.
+pub fn collect<'a>(
+    service: &Service,
+    port: &str,
+    policies: impl Iterator<Item = &'a Arc<ZoneRoutingPolicy>>,
+) -> Result<Settings, SettingError> {
+    let mut settings = Settings::default();
+    for (name, value) in &service.annotations {
+        let origin = Origin::annotation(&service.key, name);
+        if name == IGNORE {
+            continue;
+        }
+        let known = ANNOTATIONS.iter().find(|(known, _)| known == name);
+        let Some((_, setting)) = known else {
+            let names = ANNOTATIONS.map(|(name, _)| format!("{ANNOTATION_PREFIX}{name}"));
+            let reason = format!("is unknown; there are {}", names.join(", "));
+            return Err(origin.error(reason));
+        };
+        let value = Value::String(file_spelling(value));
+        settings.values.insert(setting, Setting { value, origin });
+    }
+    let name = &service.key.name;
+    let applies = policies.filter_map(|policy| Some((policy.rank(name, port)?, policy)));
+    if let Some((_, policy)) = applies.min_by(|one, other| one.0.cmp(&other.0)) {
+        settings.add_policy(policy)?;
+    }
+    Ok(settings)
+}
+
+impl Settings {
+    /// Merges the cluster fields of the annotations and the policy into one object.
+    pub fn cluster(&self) -> Map<String, Value> {
+        let mut cluster = match self.values.get("cluster") {
+            Some(Setting {
+                value: Value::Object(fields),
+                ..
+            }) => fields.clone(),
+            _ => Map::new(),
+        };
+        if let Some(policy) = self.values.get("cluster.lb_policy") {
+            let entry = cluster.entry("lb_policy");
+            entry.or_insert_with(|| policy.value.clone());
+        }
+        cluster
+    }
+
+    /// Returns where the setting is written that an error of the file's validation is about.
+    pub fn origin_of(&self, path: &str) -> Option<&Origin> {
+        let exact = self.values.get(path);
+        let head = path.split(['.', '[']).next().unwrap_or_default();
+        let found = exact.or_else(|| self.values.get(head));
+        let policy = || self.values.get("cluster.lb_policy");
+        let found = found.or_else(|| policy().filter(|_| head == "cluster"));
+        found.map(|setting| &setting.origin)
+    }
+
+    fn add_policy(&mut self, policy: &Arc<ZoneRoutingPolicy>) -> Result<(), SettingError> {
+        for (field, value) in &policy.settings {
+            let origin = Origin::policy(&policy.key, field);
+            let Some(setting) = SPEC_FIELDS.iter().find(|known| *known == field) else {
+                return Err(origin.error("is unknown"));
+            };
+            match (*setting, value) {
+                (_, Value::Null) => {}
+                ("istio", value) => self.distribute = distribute(policy, value)?,
+                ("cluster", Value::Object(_)) | ("ramp", Value::Number(_)) => {
+                    let value = value.clone();
+                    self.values.insert(setting, Setting { value, origin });
+                }
+                ("cluster", _) => return Err(origin.error("is not an object")),
+                ("ramp", _) => return Err(origin.error("is not a number of percent")),
+                (_, Value::String(text)) => {
+                    let value = Value::String(file_spelling(text));
+                    self.values.insert(setting, Setting { value, origin });
+                }
+                (_, other) => return Err(origin.error(format!("{other} is not a string"))),
+            }
+        }
+        self.policy = Some(Arc::clone(policy));
+        Ok(())
+    }
+}
+
+fn distribute(policy: &ZoneRoutingPolicy, istio: &Value) -> Result<Distribute, SettingError> {
+    let origin = Origin::policy(&policy.key, "istio.distribute");
+    match istio.get("distribute") {
+        None | Some(Value::Null) => Ok(Distribute::Off),
+        Some(Value::String(text)) => match text.as_str() {
+            "Off" => Ok(Distribute::Off),
+            "DryRun" => Ok(Distribute::DryRun),
+            "Write" => Ok(Distribute::Write),
+            other => Err(origin.error(format!("{other:?} is not Off, DryRun or Write"))),
+        },
+        Some(other) => Err(origin.error(format!("{other} is not a string"))),
+    }
+}
+
+/// Converts `LeastRequest`, as enums are written in Kubernetes, to `LEAST_REQUEST`. Other values
+/// stay as they are.
+fn file_spelling(value: &str) -> String {
+    let is_camel = value
+        .chars()
+        .next()
+        .is_some_and(|first| first.is_ascii_uppercase())
+        && value.chars().any(|letter| letter.is_ascii_lowercase())
+        && value.chars().all(|letter| letter.is_ascii_alphanumeric());
+    if !is_camel {
+        return value.to_owned();
+    }
+    let mut spelled = String::with_capacity(value.len() + 4);
+    for (index, letter) in value.chars().enumerate() {
+        if index > 0 && letter.is_ascii_uppercase() {
+            spelled.push('_');
+        }
+        spelled.push(letter.to_ascii_uppercase());
+    }
+    spelled
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::objects::Resource;
+
+    fn service(annotations: Value) -> Service {
+        let json = json!({"metadata": {"namespace": "shop", "name": "orders",
+                                       "annotations": annotations}});
+        Service::from_json(serde_json::from_value(json).unwrap())
+    }
+
+    fn policy(name: &str, created: &str, spec: Value) -> Arc<ZoneRoutingPolicy> {
+        let json = json!({"metadata": {"namespace": "shop", "name": name,
+                                       "creationTimestamp": created}, "spec": spec});
+        let json = serde_json::from_value(json).unwrap();
+        Arc::new(ZoneRoutingPolicy::from_json(json))
+    }
+
+    fn target(section: Option<&str>) -> Value {
+        json!([{"group": "", "kind": "Service", "name": "orders", "sectionName": section}])
+    }
+
+    #[test]
+    fn annotations_are_spelled_as_in_the_file() {
+        let service = service(
+            json!({"plimsoll.dev/mode": "Enforce", "plimsoll.dev/ramp": "20%",
+            "plimsoll.dev/delivery": "FleetWeights", "plimsoll.dev/policy": "LEAST_REQUEST"}),
+        );
+        let settings = collect(&service, "http", [].iter()).unwrap();
+        let value = |name: &str| settings.values[name].value.as_str().unwrap().to_owned();
+        assert_eq!(value("mode"), "ENFORCE");
+        assert_eq!(value("ramp"), "20%");
+        assert_eq!(value("delivery"), "FLEET_WEIGHTS");
+        assert_eq!(
+            settings.cluster(),
+            *json!({"lb_policy": "LEAST_REQUEST"}).as_object().unwrap()
+        );
+        let origin = settings.origin_of("cluster.lb_policy").unwrap();
+        assert_eq!(origin.field, "metadata.annotations[plimsoll.dev/policy]");
+        assert_eq!(settings.origin_of("overprovisioning_factor"), None);
+    }
+
+    #[test]
+    fn a_policy_wins_over_annotations() {
+        let service = service(json!({"plimsoll.dev/mode": "Off", "plimsoll.dev/ramp": "5"}));
+        let spec = json!({"targetRefs": target(None), "mode": "Enforce",
+            "cluster": {"lb_policy": "RANDOM"}, "istio": {"distribute": "DryRun"}});
+        let policies = [policy("p", "", spec)];
+        let settings = collect(&service, "http", policies.iter()).unwrap();
+        assert_eq!(settings.values["mode"].value, "ENFORCE");
+        assert_eq!(
+            settings.values["mode"].origin.object,
+            "ZoneRoutingPolicy shop/p"
+        );
+        assert_eq!(settings.values["ramp"].value, "5", "from the annotation");
+        assert_eq!(settings.distribute, Distribute::DryRun);
+        let origin = settings.origin_of("cluster.lb_policy").unwrap();
+        assert_eq!(origin.field, "spec.cluster");
+    }
+
+    #[test]
+    fn of_several_policies_that_of_the_port_and_then_the_oldest_applies() {
+        let service = service(json!({}));
+        let spec = |section, mode: &str| json!({"targetRefs": target(section), "mode": mode});
+        let policies = [
+            policy("a", "2026-02-01T00:00:00Z", spec(None, "Off")),
+            policy("b", "2026-01-01T00:00:00Z", spec(None, "Shadow")),
+            policy("c", "2026-03-01T00:00:00Z", spec(Some("grpc"), "Enforce")),
+        ];
+        let mode = |port: &str| {
+            let settings = collect(&service, port, policies.iter()).unwrap();
+            settings.values["mode"].value.as_str().unwrap().to_owned()
+        };
+        assert_eq!(mode("grpc"), "ENFORCE");
+        assert_eq!(mode("http"), "SHADOW");
+    }
+
+    #[test]
+    fn errors_name_the_object_and_the_field() {
+        let error = collect(&service(json!({"plimsoll.dev/mod": "x"})), "", [].iter());
+        let text = error.unwrap_err().to_string();
+        let expected = "Service shop/orders metadata.annotations[plimsoll.dev/mod]: is unknown";
+        assert!(text.starts_with(expected), "{text}");
+        let bad = [
+            (json!({"ramp": "20"}), "spec.ramp: is not a number"),
+            (json!({"cluster": "x"}), "spec.cluster: is not an object"),
+            (json!({"mode": 1}), "spec.mode: 1 is not a string"),
+            (
+                json!({"istio": {"distribute": "On"}}),
+                "spec.istio.distribute: \"On\" is not",
+            ),
+            (json!({"moed": "Off"}), "spec.moed: is unknown"),
+        ];
+        for (mut spec, expected) in bad {
+            spec["targetRefs"] = target(None);
+            let policies = [policy("p", "", spec)];
+            let error = collect(&service(json!({})), "", policies.iter()).unwrap_err();
+            assert_eq!(error.origin.object, "ZoneRoutingPolicy shop/p");
+            assert!(error.to_string().contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn services_can_be_left_out() {
+        let ignore = |value: &str| is_ignored(&service(json!({"plimsoll.dev/ignore": value})));
+        assert_eq!(ignore("true"), Ok(true));
+        assert_eq!(ignore("false"), Ok(false));
+        assert!(ignore("yes").is_err());
+        assert_eq!(is_ignored(&service(json!({}))), Ok(false));
+    }
+
+    #[test]
+    fn only_camel_case_is_converted() {
+        assert_eq!(file_spelling("LocalityMetadata"), "LOCALITY_METADATA");
+        assert_eq!(file_spelling("Auto"), "AUTO");
+        for same in ["AUTO", "20%", "", "off", "LEAST_REQUEST"] {
+            assert_eq!(file_spelling(same), same);
+        }
+    }
+}

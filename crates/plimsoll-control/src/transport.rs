@@ -1,9 +1,10 @@
 //! [`XdsIncoming`]: connections of ADS and LRS, within limits and with the identity of the client.
 //!
 //! plimsoll-serve accepts connections and performs TLS handshakes; `socket` limits the time until
-//! the first request and passes the bytes through `authority`; plimsoll-xds serves the streams.
+//! the first request and passes the bytes through `frames`; plimsoll-xds serves the streams.
 
 mod authority;
+mod frames;
 mod socket;
 
 use std::sync::Arc;

@@ -1,216 +1,17 @@
-//! [`AuthorityFilter`]: replaces `|` in `:authority` of HTTP/2 requests, on the bytes of a
-//! connection.
+//! Replaces `|` in `:authority` of an HPACK header block.
 //!
 //! Envoy sends the name of the management cluster as `:authority`, and Istio's cluster names have
 //! a `|`. The `http` crate accepts no such authority, so h2 resets the stream before anybody sees
 //! the request. The control plane does not use the authority, so another character will do: `+`
 //! has the same length in plain and in Huffman coding. Thus the replacement changes neither the
-//! length of a frame nor the size of an entry of the HPACK table, and the filter needs no table of
-//! its own (decision 0033).
+//! length of a frame nor the size of an entry of the HPACK table, and no table is needed here
+//! (decision 0033). `frames` finds the header blocks.
 
 use std::ops::Range;
 
-pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-const FRAME_HEADER: usize = 9;
-/// Longest header block that is held back until it is complete; a longer one passes unchanged.
-/// The server accepts 16 KiB.
-const MAX_BLOCK: usize = 32 << 10;
-
-const HEADERS: u8 = 1;
-const CONTINUATION: u8 = 9;
-const END_HEADERS: u8 = 0x4;
-const PADDED: u8 = 0x8;
-const PRIORITY: u8 = 0x20;
-
-#[derive(Debug, Default)]
-pub(super) struct AuthorityFilter {
-    state: State,
-    /// Bytes that are held back: part of a frame header, or the frames of a header block.
-    held: Vec<u8>,
-    /// Where the header block is in `held`.
-    fragments: Vec<Range<usize>>,
-    has_request: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// Number of bytes of the connection preface that have passed.
-    Preface(usize),
-    /// The next byte belongs to a frame header that starts here in `held`.
-    Header(usize),
-    /// Number of bytes of the frame that are missing.
-    Payload(usize),
-    /// The frame of a header block starts here in `held`.
-    Block(usize),
-    /// The peer does not speak HTTP/2, or a header block is too long.
-    PassThrough,
-}
-
-impl Default for State {
-    fn default() -> Self {
-        Self::Preface(0)
-    }
-}
-
-impl AuthorityFilter {
-    /// Whether the headers of a request have arrived.
-    pub(super) fn has_request(&self) -> bool {
-        self.has_request
-    }
-
-    /// Returns how many of the first bytes of `input` pass unchanged; the rest must be pushed.
-    pub(super) fn pass(&mut self, input: &[u8]) -> usize {
-        match self.state {
-            State::PassThrough => input.len(),
-            State::Payload(missing) if input.len() < missing => {
-                self.state = State::Payload(missing - input.len());
-                input.len()
-            }
-            State::Payload(missing) => {
-                self.state = State::Header(0);
-                missing
-            }
-            State::Preface(_) | State::Header(_) | State::Block(_) => 0,
-        }
-    }
-
-    /// Takes the next bytes and appends those that can be passed on to `output`.
-    pub(super) fn push(&mut self, mut input: &[u8], output: &mut Vec<u8>) {
-        while !input.is_empty() {
-            let taken = match self.state {
-                State::PassThrough | State::Payload(_) => {
-                    let passed = self.pass(input);
-                    output.extend_from_slice(&input[..passed]);
-                    passed
-                }
-                State::Preface(matched) => self.preface(matched, input, output),
-                State::Header(start) => {
-                    let taken = self.hold(input, start + FRAME_HEADER);
-                    if self.held.len() == start + FRAME_HEADER {
-                        self.begin_frame(start, output);
-                    }
-                    taken
-                }
-                State::Block(start) => {
-                    let end = start + FRAME_HEADER + length(&self.held[start..]);
-                    let taken = self.hold(input, end);
-                    self.end_frame(start, end, output);
-                    taken
-                }
-            };
-            input = &input[taken..];
-        }
-    }
-
-    /// Appends what is held back to `output`: there will be no more bytes.
-    pub(super) fn finish(&mut self, output: &mut Vec<u8>) {
-        output.append(&mut self.held);
-        self.state = State::PassThrough;
-    }
-
-    fn preface(&mut self, matched: usize, input: &[u8], output: &mut Vec<u8>) -> usize {
-        let count = input.len().min(PREFACE.len() - matched);
-        self.state = if input[..count] != PREFACE[matched..matched + count] {
-            State::PassThrough
-        } else if matched + count == PREFACE.len() {
-            State::Header(0)
-        } else {
-            State::Preface(matched + count)
-        };
-        output.extend_from_slice(&input[..count]);
-        count
-    }
-
-    /// Holds bytes back until `end`; returns how many were taken.
-    fn hold(&mut self, input: &[u8], end: usize) -> usize {
-        let taken = input.len().min(end - self.held.len());
-        self.held.extend_from_slice(&input[..taken]);
-        taken
-    }
-
-    /// Decides what to do with a frame whose header is complete.
-    fn begin_frame(&mut self, start: usize, output: &mut Vec<u8>) {
-        let header = &self.held[start..];
-        let (missing, kind) = (length(header), header[3]);
-        // Between the frames of a header block there must be no other frame.
-        let expected = if start == 0 { HEADERS } else { CONTINUATION };
-        if kind == expected && start + missing <= MAX_BLOCK {
-            self.state = State::Block(start);
-            self.end_frame(start, start + FRAME_HEADER + missing, output);
-            return;
-        }
-        self.state = match (start, missing) {
-            (0, 0) => State::Header(0),
-            (0, missing) => State::Payload(missing),
-            _ => State::PassThrough,
-        };
-        output.append(&mut self.held);
-    }
-
-    /// Handles the frame of a header block if it is complete.
-    fn end_frame(&mut self, start: usize, end: usize, output: &mut Vec<u8>) {
-        if self.held.len() < end {
-            return;
-        }
-        let Some(fragment) = fragment(&self.held[start..end]) else {
-            self.finish(output);
-            return;
-        };
-        let flags = self.held[start + 4];
-        self.fragments
-            .push(start + fragment.start..start + fragment.end);
-        if flags & END_HEADERS == 0 {
-            self.state = State::Header(end);
-            return;
-        }
-        self.has_request = true;
-        self.rewrite();
-        self.state = State::Header(0);
-        output.append(&mut self.held);
-        self.held = Vec::new();
-        self.fragments = Vec::new();
-    }
-
-    /// Rewrites the header block in `held`.
-    fn rewrite(&mut self) {
-        let pieces = self.fragments.iter().map(|range| &self.held[range.clone()]);
-        let mut block = pieces.collect::<Vec<_>>().concat();
-        // A malformed block is left to the server, which refuses it.
-        let _ = replace_pipes(&mut block);
-        let mut rest = &block[..];
-        for range in &self.fragments {
-            let (piece, after) = rest.split_at(range.len());
-            self.held[range.clone()].copy_from_slice(piece);
-            rest = after;
-        }
-    }
-}
-
-/// Length of a frame's payload.
-fn length(header: &[u8]) -> usize {
-    usize::from(header[0]) << 16 | usize::from(header[1]) << 8 | usize::from(header[2])
-}
-
-/// Returns the part of a complete HEADERS or CONTINUATION frame that belongs to the header block;
-/// `None` if the frame is malformed.
-fn fragment(frame: &[u8]) -> Option<Range<usize>> {
-    let (mut start, mut end) = (FRAME_HEADER, frame.len());
-    if frame[3] == CONTINUATION {
-        return Some(start..end);
-    }
-    if frame[4] & PADDED != 0 {
-        end = end.checked_sub(usize::from(*frame.get(start)?))?;
-        start += 1;
-    }
-    if frame[4] & PRIORITY != 0 {
-        start += 5;
-    }
-    (start <= end).then_some(start..end)
-}
-
 /// Replaces `|` in the values of `:authority` of a header block (RFC 7541, section 6). Returns
 /// `None` at the first representation that is malformed.
-fn replace_pipes(block: &mut [u8]) -> Option<()> {
+pub(super) fn replace_pipes(block: &mut [u8]) -> Option<()> {
     /// Index of `:authority` in the static table.
     const AUTHORITY: usize = 1;
     let mut at = 0;
@@ -334,4 +135,78 @@ fn write_bits(text: &mut [u8], at: usize, bits: usize, code: u32) {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+mod tests {
+    use super::*;
+
+    /// Bits as text, padded with ones.
+    fn bits(text: &str) -> Vec<u8> {
+        let digits: Vec<u8> = text.bytes().filter(|byte| *byte != b' ').collect();
+        let byte = |digits: &[u8]| {
+            let missing = 8 - digits.len();
+            let value = digits
+                .iter()
+                .fold(0_u32, |value, digit| value << 1 | u32::from(digit - b'0'));
+            u8::try_from(value << missing | ((1 << missing) - 1)).unwrap()
+        };
+        digits.chunks(8).map(byte).collect()
+    }
+
+    #[test]
+    fn integers_have_a_prefix_and_up_to_three_more_bytes() {
+        let longest = 31 + 0x7f + (0x7f << 7) + (0x7f << 14);
+        // The first two are examples of RFC 7541, C.1.
+        for (bytes, bits, expected) in [
+            (&b"\xea"[..], 5, Some((10, 1))),
+            (b"\x1f\x9a\x0a", 5, Some((1337, 3))),
+            (b"\x9e|", 5, Some((30, 1))),
+            (b"\xff\x00|", 5, Some((31, 2))),
+            (b"\x1f\x05|", 5, Some((36, 2))),
+            (b"\x7f\x80\x01", 7, Some((255, 3))),
+            (b"\x1f\xff\xff\x7f", 5, Some((longest, 4))),
+            (b"\x1f\x80\x80\x80\x00", 5, None),
+            (b"\x1f\x80", 5, None),
+            (b"", 5, None),
+        ] {
+            assert_eq!(integer(bytes, 0, bits), expected, "{bytes:x?}");
+            let later = expected.map(|(value, end)| (value, end + 2));
+            let behind = [b"||", bytes].concat();
+            assert_eq!(integer(&behind, 2, bits), later, "{bytes:x?}");
+        }
+    }
+
+    #[test]
+    fn huffman_coded_values_keep_their_length() {
+        // `a|b`, `||`, and `|` behind one character of each length.
+        for (sent, expected) in [
+            ("00011 11111111100 100011", "00011 11111111011 100011"),
+            ("11111111100 11111111100", "11111111011 11111111011"),
+            ("010100 11111111100", "010100 11111111011"),
+            ("1011100 11111111100", "1011100 11111111011"),
+            ("11111000 11111111100", "11111000 11111111011"),
+            ("1111111000 11111111100", "1111111000 11111111011"),
+            ("11111111010 11111111100", "11111111010 11111111011"),
+            ("111111111010 11111111100", "111111111010 11111111011"),
+            ("1111111111000 11111111100", "1111111111000 11111111011"),
+            ("11111111111100 11111111100", "11111111111100 11111111011"),
+            ("111111111111110 11111111100", "111111111111110 11111111011"),
+            ("00000 00001 00010", "00000 00001 00010"),
+            // The bits of `|` across two other characters: `t` and 26 more of 6 bits.
+            ("01111 111000 0001", "01111 111000 0001"),
+        ] {
+            let (mut text, expected) = (bits(sent), bits(expected));
+            replace_huffman(&mut text);
+            assert_eq!(text, expected, "{sent}");
+            let block = |text: &[u8]| {
+                let length = 0x80 | u8::try_from(text.len()).unwrap();
+                [&[0x41, length], text].concat()
+            };
+            let mut whole = block(&bits(sent));
+            assert_eq!(replace_pipes(&mut whole), Some(()));
+            assert_eq!(whole, block(&expected));
+        }
+        // A character with a longer code ends the search: `\\` has 19 bits.
+        let mut text = bits("1111111111111110000 11111111100");
+        replace_huffman(&mut text);
+        assert_eq!(text, bits("1111111111111110000 11111111100"));
+    }
+}

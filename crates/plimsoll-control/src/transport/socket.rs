@@ -1,20 +1,20 @@
 //! [`XdsSocket`]: byte stream of an HTTP/2 connection that must send a request in time. What the
-//! client sends passes through an [`AuthorityFilter`].
+//! client sends passes through an [`FrameFilter`].
 
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use plimsoll_serve::ConnectionStats;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-use super::authority::AuthorityFilter;
+use super::frames::FrameFilter;
 
 pub(crate) struct XdsSocket<S> {
     socket: S,
-    filter: AuthorityFilter,
+    filter: FrameFilter,
     /// Filtered bytes that have not been read yet, and how many of them have.
     ready: (Vec<u8>, usize),
     /// `None` after the first request.
@@ -26,7 +26,7 @@ impl<S> XdsSocket<S> {
     pub(super) fn new(socket: S, deadline: Instant, stats: Arc<ConnectionStats>) -> Self {
         Self {
             socket,
-            filter: AuthorityFilter::default(),
+            filter: FrameFilter::default(),
             ready: (Vec::new(), 0),
             deadline: Some(Box::pin(tokio::time::sleep_until(deadline))),
             stats,
@@ -77,10 +77,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for XdsSocket<S> {
             }
             this.check_deadline(cx)?;
             let before = buf.filled().len();
-            match Pin::new(&mut this.socket).poll_read(cx, buf) {
-                Poll::Ready(Ok(())) => {}
-                other => return other,
-            }
+            ready!(Pin::new(&mut this.socket).poll_read(cx, buf))?;
             let read = &buf.filled()[before..];
             if read.is_empty() {
                 this.filter.finish(&mut this.ready.0);
@@ -133,8 +130,8 @@ mod tests {
 
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-    use super::super::authority::PREFACE;
-    use super::super::authority::tests::{frame, request};
+    use super::super::frames::PREFACE;
+    use super::super::frames::tests::{frame, request};
     use super::*;
 
     const LIMIT: Duration = Duration::from_secs(10);

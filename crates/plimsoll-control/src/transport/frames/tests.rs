@@ -2,9 +2,6 @@
 
 use super::*;
 
-const DATA: u8 = 0;
-const END_STREAM: u8 = 0x1;
-
 pub(crate) fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     let mut frame = length[1..].to_vec();
@@ -28,24 +25,11 @@ pub(crate) fn request(authority: &[u8]) -> Vec<u8> {
 }
 
 fn filter(input: &[u8]) -> Vec<u8> {
-    let mut filter = AuthorityFilter::default();
+    let mut filter = FrameFilter::default();
     let mut output = Vec::new();
     filter.push(input, &mut output);
     filter.finish(&mut output);
     output
-}
-
-/// Bits as text, padded with ones.
-fn bits(text: &str) -> Vec<u8> {
-    let digits: Vec<u8> = text.bytes().filter(|byte| *byte != b' ').collect();
-    let byte = |digits: &[u8]| {
-        let missing = 8 - digits.len();
-        let value = digits
-            .iter()
-            .fold(0_u32, |value, digit| value << 1 | u32::from(digit - b'0'));
-        u8::try_from(value << missing | ((1 << missing) - 1)).unwrap()
-    };
-    digits.chunks(8).map(byte).collect()
 }
 
 #[test]
@@ -88,41 +72,6 @@ fn every_form_of_the_field_is_found() {
         let sent = with(other, b"a|b");
         assert_eq!(filter(&sent), sent, "{other:x?}");
     }
-}
-
-#[test]
-fn huffman_coded_values_keep_their_length() {
-    // `a|b`, `||`, and `|` behind one character of each length.
-    for (sent, expected) in [
-        ("00011 11111111100 100011", "00011 11111111011 100011"),
-        ("11111111100 11111111100", "11111111011 11111111011"),
-        ("010100 11111111100", "010100 11111111011"),
-        ("1011100 11111111100", "1011100 11111111011"),
-        ("11111000 11111111100", "11111000 11111111011"),
-        ("1111111000 11111111100", "1111111000 11111111011"),
-        ("11111111010 11111111100", "11111111010 11111111011"),
-        ("111111111010 11111111100", "111111111010 11111111011"),
-        ("1111111111000 11111111100", "1111111111000 11111111011"),
-        ("11111111111100 11111111100", "11111111111100 11111111011"),
-        ("111111111111110 11111111100", "111111111111110 11111111011"),
-        ("00000 00001 00010", "00000 00001 00010"),
-        // The bits of `|` across two other characters: `t` and 26 more of 6 bits.
-        ("01111 111000 0001", "01111 111000 0001"),
-    ] {
-        let (mut text, expected) = (bits(sent), bits(expected));
-        replace_huffman(&mut text);
-        assert_eq!(text, expected, "{sent}");
-        let block = |text: &[u8]| {
-            let length = 0x80 | u8::try_from(text.len()).unwrap();
-            frame(HEADERS, END_HEADERS, &[&[0x41, length], text].concat())
-        };
-        let sent = [PREFACE, &block(&bits(sent))].concat();
-        assert_eq!(filter(&sent), [PREFACE, &block(&expected)].concat());
-    }
-    // A character with a longer code ends the search: `\\` has 19 bits.
-    let mut text = bits("1111111111111110000 11111111100");
-    replace_huffman(&mut text);
-    assert_eq!(text, bits("1111111111111110000 11111111100"));
 }
 
 #[test]
@@ -217,7 +166,7 @@ fn whatever_the_filter_does_not_understand_passes_unchanged() {
 
 #[test]
 fn a_request_is_seen_when_its_headers_are_complete() {
-    let mut filter = AuthorityFilter::default();
+    let mut filter = FrameFilter::default();
     let mut output = Vec::new();
     let sent = [PREFACE, &frame(4, 0, &[]), &request(b"a")].concat();
     let (last, before) = sent.split_last().unwrap();
@@ -234,7 +183,7 @@ fn a_request_is_seen_when_its_headers_are_complete() {
 
 #[test]
 fn payloads_pass_without_a_copy() {
-    let mut filter = AuthorityFilter::default();
+    let mut filter = FrameFilter::default();
     let mut output = Vec::new();
     let data = frame(DATA, 0, &[b'|'; 100]);
     filter.push(&[PREFACE, &data[..FRAME_HEADER + 10]].concat(), &mut output);
@@ -242,4 +191,110 @@ fn payloads_pass_without_a_copy() {
     assert_eq!(filter.pass(&data[..50]), 40);
     assert_eq!(filter.state, State::Header(0));
     assert_eq!(filter.pass(&data), 0);
+    // The last byte of a frame ends it, also if nothing follows, and that of an empty frame.
+    filter.push(&data[..FRAME_HEADER], &mut output);
+    assert_eq!(filter.pass(&data[..100]), 100);
+    assert_eq!(filter.state, State::Header(0));
+    filter.push(&frame(4, 0, &[]), &mut output);
+    assert_eq!(filter.state, State::Header(0));
+}
+
+#[test]
+fn frames_that_stay_as_they_are_pass_with_their_header() {
+    let exact = frame(DATA, END_STREAM, &[b'|'; MAX_DATA]);
+    let long = frame(HEADERS, END_HEADERS, &vec![0x82; MAX_BLOCK + 1]);
+    for sent in [&exact[..FRAME_HEADER], &long[..100]] {
+        let mut filter = FrameFilter::default();
+        let mut output = Vec::new();
+        filter.push(&[PREFACE, sent].concat(), &mut output);
+        assert_eq!(output, [PREFACE, sent].concat(), "nothing is held back");
+        assert!(!filter.has_request());
+    }
+}
+
+#[test]
+fn requests_behind_a_frame_of_64_kib_are_found_and_none_within_it() {
+    let mut payload = request(b"a|b");
+    payload.resize(1 << 16, 0);
+    let long = frame(4, 0, &payload);
+    let sent = [PREFACE, &long, &request(b"a|b")].concat();
+    let expected = [PREFACE, &long, &request(b"a+b")].concat();
+    assert_eq!(filter(&sent), expected);
+}
+
+/// Frames of a text, as kind, flags, stream and payload.
+fn frames(mut bytes: &[u8]) -> Vec<(u8, u8, [u8; 4], Vec<u8>)> {
+    let mut frames = Vec::new();
+    while !bytes.is_empty() {
+        let (header, rest) = bytes.split_at(FRAME_HEADER);
+        let (payload, after) = rest.split_at(length(header));
+        let stream = header[5..].try_into().unwrap();
+        frames.push((header[3], header[4], stream, payload.to_vec()));
+        bytes = after;
+    }
+    frames
+}
+
+#[test]
+fn long_data_frames_are_split_and_the_last_part_ends_the_stream() {
+    const SIZES: [usize; 6] = [0, 1, MAX_DATA, MAX_DATA + 1, 2 * MAX_DATA, MAX_FRAME];
+    let text: Vec<u8> = (0_u8..=255).cycle().take(MAX_FRAME).collect();
+    for size in SIZES {
+        for flags in [0, END_STREAM] {
+            let data = frame(DATA, flags, &text[..size]);
+            let sent = [PREFACE, &data, &request(b"a|b"), &data].concat();
+            let output = filter(&sent);
+            let passed = frames(&output[PREFACE.len()..]);
+            let parts = size.div_ceil(MAX_DATA).max(1);
+            assert_eq!(passed.len(), 2 * parts + 1);
+            assert_eq!(passed[parts], frames(&request(b"a+b"))[0]);
+            for parts in [&passed[..parts], &passed[parts + 1..]] {
+                let (last, before) = parts.split_last().unwrap();
+                assert!(
+                    before
+                        .iter()
+                        .all(|part| part.1 == 0 && part.3.len() == MAX_DATA)
+                );
+                assert_eq!((last.0, last.1), (DATA, flags));
+                assert!(parts.iter().all(|part| part.2 == [0, 0, 0, 1]));
+                let joined: Vec<u8> = parts.iter().flat_map(|part| part.3.clone()).collect();
+                assert_eq!(joined, text[..size]);
+            }
+        }
+    }
+}
+
+#[test]
+fn padded_data_other_long_frames_and_too_long_ones_are_not_split() {
+    let long = vec![b'|'; MAX_DATA + 1];
+    for frame in [
+        frame(DATA, PADDED | END_STREAM, &long),
+        frame(4, 0, &long),
+        frame(DATA, END_STREAM, &[b'|'; MAX_FRAME + 1]),
+    ] {
+        let sent = [PREFACE, &frame].concat();
+        assert_eq!(filter(&sent), sent);
+    }
+}
+
+#[test]
+fn parts_pass_without_a_copy_but_for_their_headers() {
+    let mut filter = FrameFilter::default();
+    let mut output = Vec::new();
+    let data = frame(DATA, END_STREAM, &[b'|'; MAX_DATA + 100]);
+    filter.push(&[PREFACE, &data[..FRAME_HEADER]].concat(), &mut output);
+    assert_eq!(output, PREFACE);
+    assert_eq!(
+        filter.pass(&data[FRAME_HEADER..]),
+        0,
+        "a header comes first"
+    );
+    filter.push(&data[FRAME_HEADER..][..1], &mut output);
+    assert_eq!(output.len(), PREFACE.len() + FRAME_HEADER + 1);
+    assert_eq!(filter.pass(&data), MAX_DATA - 1);
+    assert_eq!(filter.pass(&data), 0, "the next header comes first");
+    filter.push(b"|", &mut output);
+    assert_eq!(output.len(), PREFACE.len() + 2 * FRAME_HEADER + 2);
+    assert_eq!(filter.pass(&data), 99);
+    assert_eq!(filter.state, State::Header(0));
 }

@@ -20,6 +20,7 @@ mod request_limits;
 mod server;
 mod servers;
 mod session;
+mod trimmed;
 mod unfinished;
 
 pub use crate::clock::Clock;

@@ -2,7 +2,8 @@
 //!
 //! Tonic's decoder keeps its buffer for the life of a stream: 61 KB for each Envoy that reports
 //! load. This reader frees the buffer with the message, and does not copy a message that arrives in
-//! one chunk. Used by the server; clients use `codec`.
+//! one chunk. Load reports that arrive in several are trimmed. Used by the server; clients use
+//! `codec`.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -15,6 +16,7 @@ use tonic::Status;
 use tonic::body::Body;
 
 use super::request_limits::{Refused, RequestLimit};
+use super::trimmed::TrimmedReport;
 use super::unfinished::Unfinished;
 use crate::grpc_frame::{FrameError, HEADER, message_length};
 
@@ -52,6 +54,10 @@ struct Buffer {
     bytes: BytesMut,
     /// The last chunk, as long as no message spans several chunks.
     piece: Bytes,
+    /// A load report that spans several chunks.
+    report: Option<TrimmedReport>,
+    /// Whether messages are load reports.
+    trims_reports: bool,
     max_message_size: usize,
 }
 
@@ -65,6 +71,8 @@ impl Messages {
         let buffer = Buffer {
             bytes: BytesMut::new(),
             piece: Bytes::new(),
+            report: None,
+            trims_reports: false,
             max_message_size,
         };
         Self {
@@ -74,6 +82,11 @@ impl Messages {
             timeout,
             deadline: None,
         }
+    }
+
+    /// Drops the extensions of nodes from messages, which are load reports.
+    pub(super) const fn trim_reports(&mut self) {
+        self.buffer.trims_reports = true;
     }
 
     /// Returns the next message, or `None` at the end of the body. Cancel-safe.
@@ -138,15 +151,21 @@ impl Messages {
 
 impl Buffer {
     fn len(&self) -> usize {
-        self.bytes.len() + self.piece.len()
+        let report = self.report.as_ref().map_or(0, TrimmedReport::len);
+        self.bytes.len() + self.piece.len() + report
     }
 
     fn is_empty(&self) -> bool {
-        self.bytes.is_empty() && self.piece.is_empty()
+        self.bytes.is_empty() && self.piece.is_empty() && self.report.is_none()
     }
 
     /// Appends a chunk. Call it only after [`Self::take`] returned `None`.
-    fn push(&mut self, data: Bytes) {
+    fn push(&mut self, mut data: Bytes) {
+        if let Some(report) = &mut self.report {
+            report.push(&data.split_to(report.missing().min(data.len())));
+            self.piece = data;
+            return;
+        }
         if self.is_empty() {
             self.piece = data;
             return;
@@ -157,12 +176,28 @@ impl Buffer {
     }
 
     fn take(&mut self) -> Result<Option<Bytes>, Status> {
+        if let Some(report) = self.report.take_if(|report| report.missing() == 0) {
+            return Ok(Some(report.finish().into()));
+        }
+        if self.report.is_some() {
+            return Ok(None);
+        }
         let whole = self.bytes.is_empty();
         let bytes: &[u8] = if whole { &self.piece } else { &self.bytes };
         let there = bytes.len();
         let length = message_length(bytes, self.max_message_size)
             .map_err(|error| self.frame_error(error))?;
         let end = length.unwrap_or(0).saturating_add(HEADER);
+        if let Some(length) = length
+            && there < end
+            && self.trims_reports
+        {
+            let mut report = TrimmedReport::new(length);
+            report.push(&bytes[HEADER..]);
+            (self.bytes, self.piece) = Default::default();
+            self.report = Some(report);
+            return Ok(None);
+        }
         if length.is_none() || there < end {
             if !whole {
                 self.bytes.reserve((end - there).min(FIRST_RESERVE));
@@ -240,6 +275,34 @@ mod tests {
         }
         assert_eq!(buffer.take().unwrap().unwrap(), message);
         assert_eq!((buffer.is_empty(), buffer.bytes.capacity()), (true, 0));
+    }
+
+    #[test]
+    fn load_reports_in_several_chunks_lose_the_extensions_of_their_node() {
+        // node { id: "n", extensions: [{}, {}] }
+        let report = framed(b"\x0a\x07\x0a\x01n\x4a\x00\x4a\x00");
+        let bytes = [&report[..], &report, &framed(b"")].concat();
+        let trimmed = b"\x0a\x83\x80\x80\x80\x00\x0a\x01n";
+        for cut in 1..bytes.len() {
+            let mut buffer = buffer(40);
+            buffer.trims_reports = true;
+            let mut read = Vec::new();
+            for chunk in bytes.chunks(cut) {
+                buffer.push(Bytes::copy_from_slice(chunk));
+                while let Some(message) = buffer.take().unwrap() {
+                    read.push(message);
+                }
+            }
+            let [first, second, last] = &read[..] else {
+                panic!("{} messages in chunks of {cut}", read.len());
+            };
+            for message in [first, second] {
+                assert!([&trimmed[..], &report[HEADER..]].contains(&&message[..]));
+            }
+            assert!(cut >= report.len() || first == &trimmed[..], "{cut}");
+            assert_eq!(last, "");
+            assert!(buffer.is_empty());
+        }
     }
 
     #[test]

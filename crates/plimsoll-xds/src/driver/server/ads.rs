@@ -33,7 +33,9 @@ pub(super) async fn run<A: AdsHandler, L>(
     let clock = Clock::system();
     let mut state = ServerStream::new(variant, shared.options.ads);
     let mut request = decode(variant, bytes, &shared, stream.client.peer)?;
-    let mut session = open(&shared.ads, &mut request, variant, &stream.client).await?;
+    // Boxed, so that the stream does not keep room for it.
+    let opening = open(&shared.ads, &mut request, variant, &stream.client);
+    let mut session = Box::pin(opening).await?;
     state
         .handle_request(request, clock.now())
         .map_err(into_status)?;

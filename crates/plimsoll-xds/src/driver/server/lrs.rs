@@ -20,6 +20,7 @@ pub(super) async fn run<A, L: LrsHandler>(
     mut stream: Stream,
     shared: Arc<Shared<A, L>>,
 ) -> Result<(), Status> {
+    stream.messages.trim_reports();
     let timeout = shared.options.first_message_timeout;
     let peer = stream.client.peer;
     let refused = |refusal: &Refusal<'_>| shared.lrs.refused(refusal);
@@ -32,7 +33,8 @@ pub(super) async fn run<A, L: LrsHandler>(
         .node
         .clone()
         .ok_or_else(|| missing_node(MissingNode))?;
-    let mut session = shared.lrs.open(&node, &stream.client).await?;
+    // Boxed, so that the stream does not keep room for it.
+    let mut session = Box::pin(shared.lrs.open(&node, &stream.client)).await?;
     let first = newest(&mut session);
     let mut state = ServerStream::new(first.settings);
     state.set_traffic(first.traffic);

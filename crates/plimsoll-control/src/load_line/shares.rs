@@ -134,10 +134,12 @@ impl ShareCache {
     }
 
     /// Computes shares whose inputs have changed, until `budget` is used up; the others follow in
-    /// later calls and stay as they were.
+    /// later calls and stay as they were. The budget includes the time that another caller computes.
     pub(super) async fn refresh(&self, context: &Context, budget: Duration) -> Result<(), Stopped> {
-        let _turn = self.computing.lock().await;
         let started = tokio::time::Instant::now();
+        let Ok(_turn) = tokio::time::timeout(budget, self.computing.lock()).await else {
+            return Ok(());
+        };
         loop {
             let cache = self.clone();
             let find = move |state: &State, now| cache.stale(state, now);

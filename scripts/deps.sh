@@ -156,14 +156,20 @@ install_kubectl() {
   )
 }
 
-# sid_options DIRECTORY: sets `sid` to options with which apt-get reads packages of Debian's unstable distribution. Its
-# lists are kept in DIRECTORY; what is installed on the machine does not change.
+# sid_options DIRECTORY: sets `sid` to options with which apt-get reads packages of Debian's unstable distribution, from
+# the mirror of the machine. Its lists are kept in DIRECTORY; what is installed on the machine does not change.
 sid_options() {
-  local directory
+  local directory mirror
+  mirror=$(debian_mirror)
+  if [[ -z $mirror ]]; then
+    update_packages
+    mirror=$(debian_mirror)
+  fi
+  [[ -n $mirror ]] || fail "the sources of apt have no mirror of Debian"
   mkdir -p "$1/lists/partial" "$1/archives/partial"
   directory=$(realpath "$1")
   : >"$directory/status"
-  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian sid main" \
+  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror sid main" \
     >"$directory/sources.list"
   sid=(
     -o "Dir::Etc::sourcelist=$directory/sources.list" -o Dir::Etc::sourceparts=-
@@ -172,6 +178,11 @@ sid_options() {
     -o Acquire::Languages=none -o Debug::NoLocking=1
   )
   apt-get "${sid[@]}" update -qq
+}
+
+# Prints the mirror of Debian that apt uses; nothing without package lists.
+debian_mirror() {
+  apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Label: Debian' | sort -u | sed -n 1p
 }
 
 # Builds the API server of `make test-kubernetes` from Debian's packages of Kubernetes' libraries (350 MB, deleted

@@ -1,15 +1,26 @@
 //! [`CapturedLogs`]: a subscriber that keeps every log line of this thread.
 
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
+use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
 
 /// Level of every line, and its message and fields.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct CapturedLogs(pub(crate) Arc<Mutex<Vec<(Level, String)>>>);
+
+/// A second subscriber, which gets no lines. As long as there is only one, tracing asks the thread
+/// that first reaches a line whether it is enabled, and that may be one without a subscriber.
+static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(CapturedLogs(Arc::default())));
+
+impl Default for CapturedLogs {
+    fn default() -> Self {
+        LazyLock::force(&SECOND);
+        Self(Arc::default())
+    }
+}
 
 struct Text(String);
 

@@ -219,6 +219,74 @@ mod tests {
     }
 
     #[test]
+    fn events_and_refusals_have_counters_of_their_own() {
+        let counters = Counters::default();
+        let (fleet, node) = (|| "edge".into(), || "1".into());
+        let unknown = |locality| ControlEvent::UnknownLocality {
+            fleet: fleet(),
+            node: node(),
+            locality,
+            nearest: None,
+        };
+        for event in [
+            ControlEvent::Planner(PlannerEvent::NodeJoined {
+                fleet: fleet(),
+                node: node(),
+                locality: Locality::zone_only("a"),
+            }),
+            ControlEvent::Planner(PlannerEvent::ReportIgnored {
+                fleet: fleet(),
+                node: node(),
+                upstream_cluster: "orders".into(),
+                reason: IgnoreReason::UnknownZone,
+            }),
+            unknown(Locality::default()),
+            unknown(Locality::zone_only("z")),
+            unknown(Locality::zone_only("z")),
+            ControlEvent::SharedId {
+                fleet: fleet(),
+                node: node(),
+                streams: 3,
+            },
+            ControlEvent::DuplicateNode {
+                fleet: fleet(),
+                node: node(),
+                replica: "r1".into(),
+            },
+            ControlEvent::ConfigApplied { services: 1 },
+        ] {
+            counters.event(&event);
+        }
+        counters.load_report();
+        counters.refused("zones");
+        counters.relay_refused();
+        counters.removal_refused();
+        counters.kubernetes_refused();
+        for is_accepted in [true, false, false] {
+            counters.otlp_export(is_accepted);
+        }
+        counters.ignored("unknown_cluster", 2);
+        counters.ignored("unknown_cluster", 3);
+        let expected = [
+            (("config_removals_refused_total", ""), 1),
+            (("duplicate_nodes_total", ""), 1),
+            (("identity_mistakes_total", "no_locality"), 1),
+            (("identity_mistakes_total", "shared_id"), 1),
+            (("identity_mistakes_total", "unknown_locality"), 2),
+            (("kubernetes_settings_refused_total", ""), 1),
+            (("load_reports_ignored_total", "unknown_cluster"), 5),
+            (("load_reports_ignored_total", "unknown_zone"), 1),
+            (("load_reports_total", ""), 1),
+            (("nodes_refused_total", "zones"), 1),
+            (("otlp_exports_total", "failed"), 2),
+            (("otlp_exports_total", "ok"), 1),
+            (("relay_streams_refused_total", ""), 1),
+            (("reporters_joined_total", ""), 1),
+        ];
+        assert_eq!(counters.values(), BTreeMap::from(expected));
+    }
+
+    #[test]
     fn every_reason_has_a_series_before_it_occurs() {
         let reasons = [
             IgnoreReason::ImplausibleInterval,

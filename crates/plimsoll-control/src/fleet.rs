@@ -129,10 +129,9 @@ impl Fleets {
         // On its load reporting stream, Envoy announces one more client feature: keep the
         // `NodeInfo` of the discovery stream unless the locality has changed.
         let opened = self.enter(info, kind == StreamKind::Ads, now);
-        let Some(fleet) = self.fleets.get_mut(&info.node.cluster) else {
-            return Ok(Opened { left, ..opened });
-        };
-        if let Some(member) = fleet.members.get_mut(&info.node.id) {
+        if let Some(fleet) = self.fleets.get_mut(&info.node.cluster)
+            && let Some(member) = fleet.members.get_mut(&info.node.id)
+        {
             let class = NodeClass::of(&member.info);
             member.opened(info, kind, peer, now);
             if class != NodeClass::of(&member.info) {

@@ -188,3 +188,39 @@ struct ReportOutputs {
     policies: watch::Sender<Arc<Vec<PolicyView>>>,
     refused: mpsc::Sender<Refused>,
 }
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_kubernetes::ApiAccess;
+    use plimsoll_kubernetes::merge::AddressFamily;
+
+    use super::*;
+    use crate::state::tests::driver::parse;
+
+    #[test]
+    fn a_mirror_is_started_with_the_settings_of_the_file() {
+        assert_eq!(DiscoverySettings::of(&parse("{}")), None);
+        let config = parse(
+            "kubernetes: {api_server: 'http://127.0.0.1:1', namespaces: [shop], \
+             label_selector: team=a, fallback_zone: z, address_family: IPV6, watch_timeout: 7s, \
+             removal_delay: 9s}\nreload: {max_removed_percent: 30}",
+        );
+        let settings = DiscoverySettings::of(&config).unwrap();
+        let options = settings.source();
+        assert_eq!(
+            Some(&options.access),
+            config.kubernetes.as_ref().map(|one| &one.access)
+        );
+        assert_ne!(options.access, ApiAccess::default());
+        assert_eq!(options.namespaces, ["shop"]);
+        assert_eq!(options.label_selector.as_deref(), Some("team=a"));
+        assert_eq!(options.inventory.address_family, AddressFamily::Ipv6);
+        assert_eq!(options.inventory.fallback_zone.as_deref(), Some("z"));
+        let guard = RemovalGuard {
+            max_removed_percent: 30,
+            delay: Duration::from_secs(9),
+        };
+        assert_eq!(options.guard, guard);
+        assert_eq!(options.watch_timeout, Duration::from_secs(7));
+    }
+}

@@ -285,4 +285,4 @@ impl Handle {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

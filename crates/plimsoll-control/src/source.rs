@@ -139,6 +139,28 @@ mod tests {
     }
 
     #[test]
+    fn a_check_names_every_fault_of_every_file_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let main = "include: [missing.yaml, bad.yaml, good.yaml]\nlisten: nowhere\nadmin: nobody\n";
+        fs::write(at("control.yaml"), main).unwrap();
+        fs::write(at("bad.yaml"), "services: [{cluster: {name: a, nam: a}}]\n").unwrap();
+        fs::write(at("good.yaml"), service("b")).unwrap();
+        let faults = check(&at("control.yaml")).unwrap_err();
+        let mut texts: Vec<_> = faults.iter().map(ToString::to_string).collect();
+        for named in ["missing.yaml", "bad.yaml", "listen", "admin"] {
+            let of = |text: &String| text.contains(named);
+            assert_eq!(
+                texts.iter().filter(|text| of(text)).count(),
+                1,
+                "{texts:#?}"
+            );
+            texts.retain(|text| !of(text));
+        }
+        assert_eq!(texts, Vec::<String>::new());
+    }
+
+    #[test]
     fn variables_are_replaced_in_all_files() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);

@@ -100,3 +100,34 @@ impl StoreStats {
         self.failures.fetch_add(1, Ordering::Relaxed);
     }
 }
+
+#[cfg(all(test, feature = "etcd"))]
+mod tests {
+    use super::*;
+    use crate::replicas::{NodeKey, Write};
+
+    #[test]
+    fn writes_failures_and_compactions_are_counted() {
+        let stats = StoreStats::default();
+        stats.wrote(3, Duration::from_millis(5));
+        stats.wrote(4, Duration::from_millis(2));
+        for _ in 0..2 {
+            stats.write_failed();
+        }
+        for _ in 0..3 {
+            stats.compacted();
+        }
+        for _ in 0..4 {
+            stats.failed();
+        }
+        for id in ["1", "2"] {
+            let (fleet, id) = ("gateway".into(), id.into());
+            let key = NodeKey { fleet, id };
+            stats.outbox.push(key, &Write::Delete).unwrap();
+        }
+        assert_eq!((stats.written(), stats.write_failures()), (7, 2));
+        assert_eq!((stats.compactions(), stats.failures()), (3, 4));
+        assert_eq!(stats.last_write(), Duration::from_millis(2));
+        assert_eq!(stats.pending(), 2);
+    }
+}

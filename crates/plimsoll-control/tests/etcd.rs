@@ -94,6 +94,26 @@ async fn replicas_share_nodes_and_survive_the_store() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_starts_reads_every_page_of_the_store() {
+    // A page has 500 records.
+    const NODES: u64 = 501;
+    let etcd = Etcd::start();
+    let first = Replica::start("r0", &etcd, 1000, "").await;
+    let mut sessions = Vec::new();
+    for number in 0..NODES {
+        let mut session = first.open(&node(&number.to_string(), "a")).await;
+        session.report(1).await;
+        sessions.push(session);
+    }
+    let all = |seen: &Seen| seen.nodes as u64 == NODES && seen.demand == [NODES];
+    let second = Replica::start("r1", &etcd, 1000, "").await;
+    second.wait_for("all nodes", all).await;
+    // Nobody writes any more: what the last one knows, it has read.
+    let last = Replica::start("r2", &etcd, 1000, "").await;
+    last.wait_for("all nodes", all).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn records_expire_with_the_lease_and_the_history_is_compacted() {
     let etcd = Etcd::start();
     let settings = ", lease_ttl: 5s, compaction_interval: 1s";

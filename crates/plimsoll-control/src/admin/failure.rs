@@ -100,6 +100,13 @@ mod tests {
         count: u32,
     }
 
+    #[derive(Debug, serde::Deserialize)]
+    struct OddlyNamed {
+        #[serde(rename = "its name: odd")]
+        #[expect(dead_code, reason = "only read by the extractor")]
+        odd: u32,
+    }
+
     fn parts(error: ApiError) -> (StatusCode, String, Option<String>) {
         (error.status, error.body.error, error.body.field)
     }
@@ -137,6 +144,11 @@ mod tests {
         let (_, error, field) = query("");
         assert_eq!(field, None);
         assert!(error.starts_with("missing field"), "{error}");
+        let uri = Uri::from_static("/explain?");
+        let rejection = Query::<OddlyNamed>::try_from_uri(&uri).unwrap_err();
+        let (_, error, field) = parts(rejection.into());
+        let expected = "missing field `its name: odd`";
+        assert_eq!((&*error, field), (expected, None), "no name has a space");
         let body = |text: &str| {
             let mut read = serde_json::Deserializer::from_str(text);
             let read = serde_path_to_error::deserialize::<_, Vec<Question>>(&mut read);

@@ -24,6 +24,7 @@ use tokio::net::TcpListener;
 use tower::ServiceExt;
 
 mod load;
+mod pages;
 
 use super::*;
 use crate::config::{ConfigFile, ControlConfig};
@@ -84,7 +85,11 @@ impl Control {
         };
         let snapshot = StoreInput::Snapshot {
             nodes: Vec::new(),
-            replicas: vec![record("r0", own), record("r1", own + 1)],
+            replicas: vec![
+                record("r0", own),
+                record("r1", own + 1),
+                record("r2", own + 1),
+            ],
         };
         control.handle.store(snapshot).await.unwrap();
         control
@@ -473,6 +478,13 @@ async fn what_if_compares_shares() {
     let page = control.what_if(&question).await;
     assert_eq!(page["after"]["localities"][0]["demand_share"], 0.0);
     assert_eq!(page["after"]["localities"][1]["demand_share"], 1.0);
+    assert_eq!(page["cluster"], "orders");
+    assert_eq!(page["before"]["zones"].as_array().unwrap().len(), 2);
+    let question = json!({ "cluster": "orders", "fleet": "x" }).to_string();
+    let (status, _, field) = control
+        .rejection(Method::POST, "/api/v1/what-if", &question)
+        .await;
+    assert_eq!((status, field), (400, json!("fleet")));
 }
 
 #[tokio::test]
@@ -608,6 +620,7 @@ async fn replicas_and_their_store_are_shown() {
         (&json!(1), &json!(1))
     );
     assert_eq!(store["pending_writes"], 1);
+    assert_eq!(store["last_write_ms"], 0.0);
     let same = |index: usize| {
         let replica = &page["replicas"][index];
         (

@@ -170,9 +170,14 @@ mod tests {
         assert_eq!(audit.poll_timeout(), Some(at(1)));
         assert_eq!(audit.poll(|_| Some(&first), start), []);
         let added = audit.poll(|_| Some(&first), at(1));
-        assert_eq!(added.len(), 1);
-        assert_eq!(added[0].field, "service");
-        assert_eq!(added[0].source.as_deref(), Some("Cluster orders version 1"));
+        let expected = Change {
+            service: Some("orders".into()),
+            field: "service".to_owned(),
+            before: None,
+            after: Some("10 endpoints".to_owned()),
+            source: Some("Cluster orders version 1".to_owned()),
+        };
+        assert_eq!(added, [expected]);
         assert_eq!(audit.poll_timeout(), None);
         // Endpoints that change all the time are recorded every ten seconds, with the last version.
         for (second_of, version) in [(2, "2"), (3, "3")] {
@@ -192,6 +197,8 @@ mod tests {
         // A resource that another proxy gets again is no change.
         audit.handle(&endpoints(&second.assignment, "3"), at(30));
         assert_eq!(audit.poll(|_| Some(&second), at(31)), []);
+        audit.handle(&endpoints(&second.assignment, "4"), at(32));
+        assert_eq!(audit.poll_timeout(), Some(at(33)), "the last entry is old");
         audit.clear();
         assert_eq!(audit.poll_timeout(), None);
     }

@@ -248,3 +248,53 @@ fn words_of_a_change_depend_on_its_values() {
     assert_eq!(words(None, None), "ramp changed");
     assert_eq!(diff::sentence(&[]), "");
 }
+
+#[test]
+fn other_settings_of_a_service_are_named() {
+    for (fields, words) in [
+        ("delivery: FLEET_WEIGHTS", "delivery Auto → FleetWeights"),
+        (
+            "cluster: {name: search, connect_timeout: 1s}",
+            "cluster changed",
+        ),
+        (
+            "cluster: {name: search, http2_protocol_options: {}}",
+            "cluster changed",
+        ),
+        (
+            "cluster: {name: search, common_lb_config: {healthy_panic_threshold: {value: 1}}}",
+            "policy changed",
+        ),
+    ] {
+        let after = if fields.starts_with("cluster") {
+            BEFORE.replace("cluster: {name: search}", fields)
+        } else {
+            format!("{BEFORE}  {fields}\n")
+        };
+        let text = text(BEFORE, &after);
+        let expected = format!("search: {words}, control.yaml:");
+        assert!(text.starts_with(&expected), "{text}");
+        assert_eq!(text.matches(',').count(), 1, "{text}");
+    }
+}
+
+#[test]
+fn endpoints_of_discovered_services_are_no_change() {
+    let after = BEFORE
+        .replace("10.0.0.1", "10.0.0.9")
+        .replace("{name: search}", "{name: carts}");
+    let between = |before: &str, after: &str| {
+        let names = ["carts", "lost", "orders", "search"].map(Arc::from);
+        let changes = discovered_changes(&config(before), &config(after), names.iter());
+        let audit = Audit::default();
+        audit.add(AuditKind::Changed, "x", changes, at(0)).text()
+    };
+    assert_eq!(
+        between(BEFORE, &after),
+        "carts: added (ENFORCE, 0 endpoints), control.yaml:9; search: removed, control.yaml:9"
+    );
+    assert_eq!(
+        between(BEFORE, &BEFORE.replace("ramp: 10", "ramp: 50")),
+        "orders: ramp 10 → 50, control.yaml:5"
+    );
+}

@@ -320,6 +320,13 @@ mod tests {
     }
 
     #[test]
+    fn a_zone_for_endpoints_without_one_is_optional() {
+        assert_eq!(parse("{}").unwrap().fallback_zone, None);
+        let written = parse("{fallback_zone: z}").unwrap();
+        assert_eq!(written.fallback_zone.as_deref(), Some("z"));
+    }
+
+    #[test]
     fn errors_name_the_field() {
         for (text, part) in [
             ("{kubeconfig: a, api_server: b}", "kubernetes.api_server"),

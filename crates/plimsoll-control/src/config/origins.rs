@@ -79,3 +79,30 @@ impl Origins {
         self.services.insert(Arc::clone(name), origin);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn services_are_located_in_a_file_or_in_an_object() {
+        let text = "services:\n- cluster: {name: orders}\n  ramp: 5\n";
+        let document = Document::parse(text).unwrap();
+        let mut origins = Origins::default();
+        origins.add(&"orders".into(), "control.yaml", &document, 0);
+        origins.add_discovered(&"search".into(), "Service shop/search@7".into());
+        let place = |origins: &Origins, service: &str, field: &str| {
+            origins.place(service, field).unwrap_or_default()
+        };
+        assert_eq!(place(&origins, "orders", "ramp"), "control.yaml:3");
+        assert_eq!(place(&origins, "orders", "mode"), "control.yaml:2");
+        assert_eq!(place(&origins, "orders", ""), "control.yaml:2");
+        assert_eq!(place(&origins, "search", "ramp"), "Service shop/search@7");
+        assert_eq!(origins.place("lost", ""), None);
+        assert!(origins.is_discovered("search") && !origins.is_discovered("orders"));
+        assert_eq!(origins, Origins::default(), "places do not matter");
+        origins.remove("search");
+        assert_eq!(origins.place("search", ""), None);
+        assert!(!origins.is_discovered("search"));
+    }
+}

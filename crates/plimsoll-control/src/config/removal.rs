@@ -227,5 +227,10 @@ mod tests {
             refused.contains("6 of 7 services (s2, s3, s4, s5, s6, …)"),
             "{refused}"
         );
+        let refused = refusal(&services("", &all[..6]), &services("", &all[..1]));
+        assert!(
+            refused.contains("5 of 6 services (s2, s3, s4, s5, s6), more"),
+            "{refused}"
+        );
     }
 }

@@ -69,3 +69,39 @@ fn defined(name: &str, schema: Schema, generator: &mut SchemaGenerator) -> Schem
     definitions.insert(name.to_owned(), schema.to_value());
     Schema::new_ref(format!("#/$defs/{name}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Calls `visit` with the properties of a schema and of all its parts.
+    fn properties(schema: &Value, visit: &mut impl FnMut(&str, &Value)) {
+        if let Some(Value::Object(fields)) = schema.get("properties") {
+            fields.iter().for_each(|(name, field)| visit(name, field));
+        }
+        match schema {
+            Value::Object(parts) => parts.values().for_each(|part| properties(part, visit)),
+            Value::Array(parts) => parts.iter().for_each(|part| properties(part, visit)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn the_schema_has_the_fields_that_are_read() {
+        let schema = file().to_value();
+        let (mut names, mut ignored) = (Vec::new(), Vec::new());
+        properties(&schema, &mut |name, field| {
+            names.push(name.to_owned());
+            if field["description"] == ACCEPTED_AND_IGNORED {
+                ignored.push(name.to_owned());
+            }
+        });
+        assert_eq!(ignored, [""; 0]);
+        for name in ["listen", "lb_endpoints", "lb_policy", "connect_timeout"] {
+            assert!(names.iter().any(|other| other == name), "{name}");
+        }
+        let definitions = schema["$defs"].as_object().unwrap();
+        assert!(definitions.contains_key("ServiceCluster"));
+        assert!(!definitions.contains_key("LbEndpoint"), "inline");
+    }
+}

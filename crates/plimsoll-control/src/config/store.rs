@@ -150,6 +150,17 @@ mod tests {
     }
 
     #[test]
+    fn a_prefix_has_at_most_256_bytes() {
+        let with = |bytes: usize| {
+            let prefix = "x".repeat(bytes - 1);
+            store(&format!("{{endpoints: ['a:1'], prefix: /{prefix}}}"))
+        };
+        assert_eq!(with(256).unwrap().prefix.len(), 256);
+        let error = with(257).unwrap_err();
+        assert!(error.contains("store.etcd.prefix: must start with /"));
+    }
+
+    #[test]
     fn errors_name_the_field() {
         for (text, part) in [
             ("{endpoints: []}", "store.etcd.endpoints: is empty"),
@@ -162,6 +173,7 @@ mod tests {
                 "store.etcd.endpoints[1]",
             ),
             ("{endpoints: ['a:0']}", "store.etcd.endpoints[0]"),
+            ("{endpoints: [':1']}", "store.etcd.endpoints[0]"),
             ("{endpoints: ['a:1'], prefix: x}", "store.etcd.prefix"),
             ("{endpoints: ['a:1'], prefix: //}", "store.etcd.prefix"),
             (

@@ -100,12 +100,32 @@ fn included_files_can_only_add_services_and_listeners() {
             .contains("listen: is only allowed in the main file")
     );
     for setting in [
+        "admin: ''",
         "load_reporting: {interval: 1s}",
+        "load_reporting: {report_endpoint_granularity: true}",
+        "demand: {smoothing_time_constant: 1s}",
+        "demand: {missed_intervals: 5}",
+        "demand: {material_change_bp: 5}",
         "demand: {heartbeat: 1s}",
+        "demand: {max_times_median: 5}",
+        "demand: {idle_timeout: 60s}",
+        "fleets: {local_cluster_names: [own]}",
         "fleets: {leave_after: 1s}",
+        "fleets: {endpoint_stale_after: 1s}",
+        "fleets: {zones: [{zone: a}]}",
+        "limits: {nodes: 5}",
+        "reload: {max_removed_percent: 5}",
+        "cost: {bytes_per_request: 1}",
+        "otlp: {endpoint: 'http://collector'}",
+        "relay: {address: 'h:1'}",
+        "kubernetes: {}",
+        "store: {etcd: {endpoints: ['a:1']}}",
+        "include: [more.yaml]",
     ] {
+        let field = setting.split(':').next().unwrap();
         let error = ControlConfig::parse(&file(ORDERS), &[extra(setting)]).unwrap_err();
-        assert!(error.to_string().contains("in the main file"), "{error}");
+        let expected = format!("services.d/x.yaml: {field}: is only allowed in the main file");
+        assert!(error.to_string().starts_with(&expected), "{error}");
     }
 }
 
@@ -128,6 +148,42 @@ fn errors_have_the_path_and_the_location() {
         (
             "relay: {address: upstream}",
             "relay.address: \"upstream\" is not host:port",
+        ),
+        (
+            "relay: {address: ':1'}",
+            "relay.address: \":1\" is not host:port",
+        ),
+        (
+            "relay: {address: 'h:0'}",
+            "relay.address: \"h:0\" is not host:port",
+        ),
+        (
+            "reload: {max_removed_percent: 101}",
+            "reload.max_removed_percent: 101 is outside 0 to 100",
+        ),
+        (
+            "fleets: {zones: [{zone: a}, {}]}",
+            "fleets.zones[1]: has neither region, zone nor sub_zone",
+        ),
+        (
+            "fleets: {zones: [{zone: a}, {region: r, zone: a}, {zone: a}]}",
+            "fleets.zones[2]: is already listed",
+        ),
+        (
+            "admin: 127.0.0.1:18000",
+            "admin: 127.0.0.1:18000 is already the address of listen",
+        ),
+        (
+            "read_only: 127.0.0.1:18000",
+            "read_only: 127.0.0.1:18000 is already the address of listen",
+        ),
+        (
+            "listen: 127.0.0.1:18001",
+            "listen: 127.0.0.1:18001 is already the address of admin",
+        ),
+        (
+            "services: [{cluster: {name: a}, endpoints: [{lb_endpoints: [5]}]}]",
+            "an address such as \"10.0.0.1:80\" or an LbEndpoint",
         ),
         (
             "services: [{cluster: {name: ''}}]",
@@ -288,6 +344,13 @@ fn routes_are_validated_like_in_data_planes() {
             ),
             "route.retry_policy.retry_host_predicate: is not delivered by this control plane",
         ),
+        (
+            routed(
+                "{match: {path: /}, route: {cluster: a, hash_policy: [{header: {header_name: h}}, \
+                 {filter_state: {key: k}}]}}",
+            ),
+            "route.hash_policy: is not delivered by this control plane",
+        ),
     ] {
         let error = error(&text);
         assert!(error.contains(&format!("{place}.{expected}")), "{error}");
@@ -310,4 +373,110 @@ fn routes_are_delivered_unchanged() {
     assert_eq!(route["match"]["path_separated_prefix"], "/a");
     assert_eq!(route["route"]["retry_policy"]["retry_on"], "5xx");
     assert_eq!(route["response_headers_to_remove"][0], "server");
+}
+
+#[test]
+fn hash_policies_and_predicates_that_are_known_are_delivered() {
+    let previous = "retry_host_predicate: [{name: envoy.retry_host_predicates.previous_hosts}]";
+    let route = format!(
+        "{{match: {{path: /}}, route: {{cluster: a, hash_policy: [{{header: {{header_name: h}}}}], \
+         retry_policy: {{retry_on: 5xx, {previous}}}}}}}"
+    );
+    assert!(parse(&routed(&route)).is_ok());
+    let host = |predicate: &str| {
+        let policy = format!("retry_policy: {{retry_on: 5xx, {predicate}}}");
+        routed(&route).replace("name: v, ", &format!("name: v, {policy}, "))
+    };
+    assert!(parse(&host(previous)).is_ok());
+    let canary = previous.replace("previous_hosts", "omit_canary_hosts");
+    let error = error(&host(&canary));
+    let expected = "listeners[0].virtual_hosts[0].retry_policy.retry_host_predicate: is not deliv";
+    assert!(error.contains(expected), "{error}");
+}
+
+#[test]
+fn optional_fields_of_a_service_are_parsed() {
+    let service = |text: &str| {
+        let config = parse(&format!("services: [{text}]")).unwrap();
+        Service::clone(&config.services["a"])
+    };
+    for (fields, demand_field) in [
+        ("", None),
+        ("mode: SHADOW", None),
+        ("mode: ENFORCE", Some("mode")),
+        ("ramp: 100", Some("ramp")),
+        ("ramp: 5, mode: ENFORCE", Some("ramp")),
+        ("delivery: FLEET_WEIGHTS, ramp: 5", Some("delivery")),
+    ] {
+        let found = service(&format!("{{cluster: {{name: a}}, {fields}}}"));
+        assert_eq!(found.demand_field, demand_field, "{fields}");
+    }
+    let text = "{cluster: {name: a, connect_timeout: 1s}, overprovisioning_factor: 200,
+        endpoints: [{locality: {zone: z}, load_balancing_weight: 7, lb_endpoints: ['1.1.1.1:1']}]}";
+    let found = service(text);
+    assert!(!found.has_explicit_policy);
+    assert_eq!(found.assignment.overprovisioning_factor(), 200);
+    assert_eq!(found.assignment.endpoints()[0].load_balancing_weight, 7);
+}
+
+#[test]
+fn settings_are_the_same_if_only_endpoints_differ() {
+    let orders = || Service::clone(&parse(ORDERS).unwrap().services["orders"]);
+    let other = parse("services: [{cluster: {name: orders}}]").unwrap();
+    let (service, other) = (orders(), &other.services["orders"]);
+    assert!(service.has_same_settings(&orders()), "parsed again");
+    let moved = Service {
+        assignment: Arc::clone(&other.assignment),
+        ..orders()
+    };
+    assert!(moved.has_same_settings(&service) && moved != service);
+    let changes: [fn(&mut Service); 8] = [
+        |service| service.mode = Mode::Off,
+        |service| service.ramp = 26,
+        |service| service.delivery = Delivery::Auto,
+        |service| service.connect_timeout = Duration::from_secs(1),
+        |service| service.http2 = None,
+        |service| service.report_metrics.push("cpu".to_owned()),
+        |service| service.has_explicit_policy = false,
+        |service| service.demand_field = None,
+    ];
+    for (index, change) in changes.iter().enumerate() {
+        let mut changed = orders();
+        change(&mut changed);
+        assert!(!changed.has_same_settings(&service), "{index}");
+    }
+    let config = Arc::clone(&other.config);
+    assert!(!Service { config, ..orders() }.has_same_settings(&service));
+}
+
+#[test]
+fn the_fingerprint_is_that_of_the_settings_that_replicas_share() {
+    let fingerprint = |text: &str| parse(text).unwrap().fingerprint();
+    assert_eq!(fingerprint(ORDERS), fingerprint(&format!("# x\n{ORDERS}")));
+    assert_eq!(fingerprint("{}"), fingerprint("listen: 127.0.0.1:1"));
+    assert_ne!(fingerprint("{}"), fingerprint(ORDERS));
+    assert_ne!(fingerprint("{}"), fingerprint("fleets: {leave_after: 1s}"));
+}
+
+#[test]
+fn demand_is_confirmed_three_times_within_the_shortest_staleness_threshold() {
+    let heartbeat = |seconds: u32| {
+        let policy = "type.googleapis.com/envoy.extensions.load_balancing_policies.round_robin.v3";
+        let text = format!(
+            "demand: {{heartbeat: 20s}}
+services:
+- cluster: {{name: orders, load_balancing_policy: {{policies: [{{typed_extension_config: {{
+    name: round_robin, typed_config: {{'@type': {policy}.RoundRobin, locality_lb_config: {{
+    zone_aware_lb_config: {{locality_basis: LRS_REPORTED_RATE, lrs_rate_config: {{
+    staleness_threshold: {seconds}s}}}}}}}}}}}}]}}}}"
+        );
+        let config = parse(&text).unwrap();
+        let (heartbeat, shortened) = config.heartbeat();
+        let shortened = shortened.map(|(service, time)| (service.name().to_string(), time));
+        (heartbeat, shortened, config.heartbeat_error.is_some())
+    };
+    let seconds = Duration::from_secs;
+    assert_eq!(heartbeat(60), (seconds(20), None, false));
+    let shortened = Some(("orders".to_owned(), seconds(30)));
+    assert_eq!(heartbeat(30), (seconds(10), shortened, true));
 }

@@ -134,6 +134,47 @@ fn modules_balance_by_load_and_leave_subsets_to_envoy() {
     let stock = steering(&subsets, module, 100);
     assert_eq!(stock, steering(&subsets, NodeClass::Envoy, 50));
     assert!(!uses_module(&subsets, module, stock));
+    // What Envoy can do alone: no load, or hosts that are selected by the request.
+    let ring_hash = policy("ring_hash", "RingHash", "");
+    let child = ring_hash.replace("load_balancing_policy:", "endpoint_picking_policy:");
+    let by_request = policy("load_aware_locality", "LoadAwareLocality", &child);
+    for stock in [
+        service(", mode: OFF"),
+        service_of(&zone_aware("locality_basis: HEALTHY_HOSTS_NUM"), ""),
+        service_of(&by_request, ""),
+    ] {
+        let steering = steering(&stock, module, 100);
+        assert!(matches!(steering, Steering::AsConfigured(_)));
+        assert!(!uses_module(&stock, module, steering), "{steering:?}");
+    }
+}
+
+#[test]
+fn lrs_responses_have_demand_unless_another_delivery_is_requested() {
+    let classes = |delivery: &str| {
+        let service = service(&format!(", delivery: {delivery}"));
+        CLASSES.map(|class| sends_lrs_traffic(&service, class, steering(&service, class, 100)))
+    };
+    // By class: Plimsoll, EnvoyModule, Grpc, Envoy.
+    for (delivery, expected) in [
+        ("AUTO", [true; 4]),
+        ("LRS_RESPONSE", [true; 4]),
+        ("EDS_FIELD", [false, true, false, false]),
+        ("LOCALITY_METADATA", [false, true, false, false]),
+        ("FLEET_WEIGHTS", [false, true, false, false]),
+        ("LOCALITY_WEIGHTS", [false; 4]),
+    ] {
+        assert_eq!(classes(delivery), expected, "{delivery}");
+    }
+    let weights = service_of(", common_lb_config: {locality_weighted_lb_config: {}}", "");
+    let steering = steering(&weights, NodeClass::EnvoyModule, 100);
+    assert_eq!(steering, Steering::Demand(Delivery::LocalityWeights));
+    assert!(!sends_lrs_traffic(
+        &weights,
+        NodeClass::EnvoyModule,
+        steering
+    ));
+    assert!(sends_lrs_traffic(&weights, NodeClass::Plimsoll, steering));
 }
 
 #[test]
@@ -206,6 +247,21 @@ fn the_fleet_has_the_highest_ramp() {
     ];
     assert_eq!(fleet_ramp(services.iter().map(AsRef::as_ref)), 60);
     assert_eq!(fleet_ramp([]), 100);
+    // Services that do not use the fleet's assignment have no influence on it.
+    let others = [
+        service(", ramp: 90, delivery: LOCALITY_WEIGHTS"),
+        service_of(", lb_policy: RING_HASH", ", ramp: 90"),
+        service_of(
+            ", common_lb_config: {locality_weighted_lb_config: {}}",
+            ", ramp: 90",
+        ),
+        load_aware("HEADROOM", ", ramp: 90"),
+    ];
+    let all = services.iter().chain(&others);
+    assert_eq!(fleet_ramp(all.map(AsRef::as_ref)), 60);
+    let led = load_aware("CONVERGENT", ", ramp: 70");
+    let all = services.iter().chain([&led]);
+    assert_eq!(fleet_ramp(all.map(AsRef::as_ref)), 70);
 }
 
 #[test]
@@ -436,7 +492,9 @@ fn contradictory_settings_are_rejected() {
         assert!(error.contains("remove one of the two"), "{error}");
     }
     let enforced = refused("locality_basis: HEALTHY_HOSTS_NUM", ", mode: ENFORCE");
-    assert!(enforced.contains("services[0].mode: "), "{enforced}");
+    let expected = "services[0].mode: requests measured demand, but the cluster has an explicit \
+                    locality_basis: HEALTHY_HOSTS_NUM, which is not overridden";
+    assert!(enforced.contains(expected), "{enforced}");
     // Fields that request demand are accepted with any `locality_basis` if the mode is `OFF`.
     let basis = zone_aware("locality_basis: HEALTHY_HOSTS_NUM");
     service_of(&basis, ", mode: OFF, ramp: 10, delivery: EDS_FIELD");

@@ -226,3 +226,81 @@ const fn unsupported_by(class: NodeClass) -> Option<&'static str> {
         NodeClass::Envoy => Some("a stock Envoy does not have this setting here"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::delivery::NotSteeredReason;
+
+    #[test]
+    fn every_class_and_steering_has_a_reason() {
+        let as_configured = Steering::AsConfigured(NotSteeredReason::ModeOff);
+        let demand = Steering::Demand;
+        for (class, steering, text) in [
+            (
+                NodeClass::Grpc,
+                demand(Delivery::LocalityWeights),
+                "the service is steered by measured demand, delivered as locality weights",
+            ),
+            (
+                NodeClass::Envoy,
+                demand(Delivery::FleetWeights),
+                "the service is steered by measured demand, delivered as weights of the fleet",
+            ),
+            (
+                NodeClass::Plimsoll,
+                demand(Delivery::EdsField),
+                "the service is steered by measured demand (mode: ENFORCE)",
+            ),
+            (
+                NodeClass::Grpc,
+                Steering::HostCounts,
+                "a gRPC client supports no policy but locality weights",
+            ),
+            (
+                NodeClass::Envoy,
+                Steering::HostCounts,
+                "mode: SHADOW goes by host counts",
+            ),
+            (
+                NodeClass::Envoy,
+                as_configured,
+                "a stock Envoy does not support it",
+            ),
+            (
+                NodeClass::EnvoyModule,
+                Steering::FeedForward(Delivery::LrsResponse),
+                "the message has no field for it",
+            ),
+        ] {
+            assert_eq!(reason(class, steering), text);
+        }
+        let missing = NodeClass::ALL.map(unsupported_by);
+        let expected = [
+            None,
+            None,
+            Some("a gRPC client does not have this setting"),
+            Some("a stock Envoy does not have this setting here"),
+        ];
+        assert_eq!(missing, expected);
+    }
+
+    #[test]
+    fn a_specific_reason_replaces_the_general_one() {
+        let mut changes = Changes {
+            reason: "general",
+            found: Vec::new(),
+        };
+        changes.add("same", Some("1".to_owned()), "1".to_owned(), None);
+        changes.add("unset", None, "2".to_owned(), None);
+        changes.add(
+            "other",
+            Some("1".to_owned()),
+            "2".to_owned(),
+            Some("specific"),
+        );
+        let found = changes.found.iter();
+        let found: Vec<_> = found.map(|one| (&*one.setting, &*one.reason)).collect();
+        assert_eq!(found, [("unset", "general"), ("other", "specific")]);
+    }
+}

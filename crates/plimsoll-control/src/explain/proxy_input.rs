@@ -263,3 +263,6 @@ impl KnownLocalities {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

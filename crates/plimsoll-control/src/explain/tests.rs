@@ -1,6 +1,9 @@
 //! Compares explanations with the behavior of a receiver that decodes the resources it was sent,
 //! for every policy, delivery of demand and class of nodes.
 
+mod prepared;
+mod settings;
+
 use std::collections::BTreeMap;
 
 use plimsoll_core::balancer::Balancer;
@@ -299,4 +302,41 @@ fn settings_unsupported_by_a_stock_envoy_are_listed() {
         "HEALTHY_HOSTS_NUM",
     );
     assert_eq!(shadow, [host_counts]);
+}
+
+#[test]
+fn weights_of_one_zone_are_explained_as_sent_unless_a_question_changes_something() {
+    let asked = |hosts: bool, demand: bool, every_zone| Question {
+        hosts: hosts.then(|| ("a".to_owned(), 1)).into_iter().collect(),
+        demand: demand.then(|| ("a".to_owned(), 1.0)).into_iter().collect(),
+        every_zone,
+        ..Question::default()
+    };
+    let weights = Steering::Demand(Delivery::LocalityWeights);
+    let as_sent = asked(false, false, false);
+    assert_eq!(
+        stand_in(&as_sent, NodeClass::Plimsoll, weights),
+        StandIn::None
+    );
+    assert_eq!(
+        stand_in(&as_sent, NodeClass::Grpc, Steering::HostCounts),
+        StandIn::None
+    );
+    for (hosts, demand, every_zone) in [
+        (true, false, false),
+        (false, true, false),
+        (false, false, true),
+        (true, true, true),
+    ] {
+        let question = asked(hosts, demand, every_zone);
+        for (class, steering) in [
+            (NodeClass::Plimsoll, weights),
+            (NodeClass::Grpc, Steering::HostCounts),
+        ] {
+            let kind = stand_in(&question, class, steering);
+            assert_eq!(kind, StandIn::LocalityWeights, "{class:?} {question:?}");
+        }
+        let envoy = stand_in(&question, NodeClass::Envoy, Steering::HostCounts);
+        assert_eq!(envoy, StandIn::None);
+    }
 }

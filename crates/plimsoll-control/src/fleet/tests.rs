@@ -65,6 +65,8 @@ fn nodes_join_with_their_first_stream() {
     assert_eq!(zones(&fleets), [("a".to_owned(), 2), ("b".to_owned(), 1)]);
     let counted = HostSetCounts::of_assignment(&fleets.representatives("gateway"), 0, None);
     assert_eq!(fleets.counts("gateway"), counted);
+    let name = Arc::clone(fleets.representatives("gateway").cluster_name());
+    assert_eq!(&*name, "gateway");
     assert!(fleets.representatives("other").endpoints().is_empty());
     assert_eq!(fleets.counts("other"), HostSetCounts::default());
 }
@@ -138,9 +140,28 @@ fn addresses_are_derived_from_ids_and_distinct() {
     let endpoints = &assignment.endpoints()[0].lb_endpoints;
     assert_eq!(endpoints.len(), 200);
     assert!(endpoints.iter().all(|endpoint| match endpoint.address {
-        SocketAddr::V4(address) => address.ip().octets()[0] >= 240,
+        SocketAddr::V4(address) => (240..248).contains(&address.ip().octets()[0]),
         SocketAddr::V6(_) => false,
     }));
+}
+
+#[test]
+fn an_address_that_is_taken_is_not_assigned_again() {
+    let mut fleet = Fleet::default();
+    for taken in 0..3 {
+        let address = fleet.free_address("1");
+        assert!(fleet.addresses.insert(address), "{taken} addresses before");
+    }
+}
+
+#[test]
+fn a_load_reporting_stream_from_another_zone_moves_the_node() {
+    let mut fleets = Fleets::default();
+    open(&mut fleets, &node("1", "a"), StreamKind::Ads, at(0));
+    assert!(open(&mut fleets, &node("1", "b"), StreamKind::Lrs, at(1)));
+    let member = fleets.member("gateway", "1").unwrap();
+    assert_eq!(member.info.node.locality, Locality::zone_only("b"));
+    assert_eq!(zones(&fleets), [("b".to_owned(), 1)]);
 }
 
 #[test]
@@ -336,6 +357,125 @@ fn a_module_inside_an_envoy_shares_its_node() {
     assert!(fleets.close("gateway", "1", StreamKind::Lrs, at(2)));
     let member = fleets.member("gateway", "1").unwrap();
     assert!(member.lrs_since.is_none() && member.has_stream());
+}
+
+#[test]
+fn a_module_that_connects_after_its_envoy_changes_the_class() {
+    use plimsoll_xds::node::{ENVOY_MODULE_FEATURE, PLIMSOLL_FEATURE};
+    let mut fleets = Fleets::default();
+    let envoy = node("1", "a");
+    let mut module = envoy.clone();
+    module.client_features = [ENVOY_MODULE_FEATURE, PLIMSOLL_FEATURE]
+        .map(str::to_owned)
+        .into();
+    for (info, kind, class) in [
+        (&envoy, StreamKind::Lrs, NodeClass::Envoy),
+        (&module, StreamKind::Module, NodeClass::EnvoyModule),
+    ] {
+        assert_eq!(
+            open(&mut fleets, info, kind, at(0)),
+            kind == StreamKind::Lrs
+        );
+        assert_eq!(fleets.classes("gateway").collect::<Vec<_>>(), [class]);
+    }
+}
+
+#[test]
+fn nodes_of_other_replicas_join_move_and_leave() {
+    let mut fleets = Fleets::default();
+    let (gateway, id) = ("gateway".into(), "1".into());
+    let joined = Opened {
+        changed: true,
+        new_zone: true,
+        left: Vec::new(),
+    };
+    let share = |fleets: &mut Fleets, zone| fleets.share(&node("1", zone), at(0)).unwrap();
+    assert_eq!(share(&mut fleets, "a"), joined);
+    assert_eq!(share(&mut fleets, "a"), Opened::default());
+    assert_eq!(share(&mut fleets, "b"), joined);
+    assert_eq!(zones(&fleets), [("b".to_owned(), 1)]);
+    // Without a replica it leaves later, and at once if it is gone.
+    assert!(!fleets.unshare(&gateway, &id, false, at(1)));
+    assert_eq!(fleets.deadline(LEAVE_AFTER), Some(at(31)));
+    fleets.restart_leaving(at(10));
+    assert_eq!(fleets.deadline(LEAVE_AFTER), Some(at(40)));
+    let member = fleets.member("gateway", "1").unwrap();
+    assert_eq!(member.disconnected_since, Some(at(10)));
+    assert!(fleets.unshare(&gateway, &id, true, at(11)));
+    assert_eq!(
+        (fleets.node_count("gateway"), fleets.deadline(LEAVE_AFTER)),
+        (0, None)
+    );
+    assert!(!fleets.unshare(&gateway, &id, true, at(12)), "long gone");
+}
+
+#[test]
+fn a_node_with_a_stream_is_not_changed_by_another_replica() {
+    let mut fleets = Fleets::default();
+    let (gateway, id) = ("gateway".into(), "1".into());
+    open(&mut fleets, &node("1", "a"), StreamKind::Ads, at(0));
+    let elsewhere = node("1", "b");
+    assert_eq!(fleets.share(&elsewhere, at(1)), Ok(Opened::default()));
+    assert_eq!(zones(&fleets), [("a".to_owned(), 1)]);
+    assert!(!fleets.unshare(&gateway, &id, true, at(2)));
+    assert_eq!(fleets.node_count("gateway"), 1, "it has a stream");
+    // Without its stream it stays as long as another replica serves it.
+    fleets.share(&elsewhere, at(3)).unwrap();
+    fleets.close("gateway", "1", StreamKind::Ads, at(4));
+    assert_eq!(fleets.deadline(LEAVE_AFTER), None);
+    assert!(!fleets.unshare(&gateway, &id, false, at(5)));
+    assert_eq!(fleets.deadline(LEAVE_AFTER), Some(at(35)));
+}
+
+#[test]
+fn nodes_of_other_replicas_count_towards_the_limit() {
+    let mut fleets = limited(1, 10, 10);
+    open(&mut fleets, &node("1", "a"), StreamKind::Ads, at(0));
+    fleets.close("gateway", "1", StreamKind::Ads, at(1));
+    let opened = fleets.share(&node("2", "a"), at(2)).unwrap();
+    assert_eq!(opened.left, [("gateway".into(), "1".into())]);
+    let refused = fleets.share(&node("3", "a"), at(3));
+    assert_eq!(refused, Err(OpenRefusal::Nodes(1)));
+}
+
+#[test]
+fn services_in_load_reports_are_kept_for_known_nodes() {
+    let mut fleets = Fleets::default();
+    let [known, stranger] = ["1", "2"].map(|id| node(id, "a"));
+    open(&mut fleets, &known, StreamKind::Lrs, at(0));
+    for service in ["orders", "carts", "orders"] {
+        fleets.reported(&known.node, &service.into());
+        fleets.reported(&stranger.node, &service.into());
+    }
+    let all: Vec<_> = fleets.members("gateway").collect();
+    let [member] = all[..] else {
+        panic!("{all:?}");
+    };
+    assert!(
+        member
+            .reported
+            .iter()
+            .eq([&"carts".into(), &"orders".into()])
+    );
+}
+
+#[test]
+fn localities_that_do_not_count_are_listed_with_their_nodes() {
+    let mut fleets = Fleets::default();
+    for (id, zone) in [("1", "a"), ("2", "x"), ("3", "x"), ("4", "")] {
+        open(&mut fleets, &node(id, zone), StreamKind::Ads, at(0));
+    }
+    let unknown = |fleets: &Fleets| -> Vec<(String, usize)> {
+        let all = fleets.unknown_localities();
+        let row = |(fleet, zone, nodes): (&Arc<str>, &Locality, usize)| {
+            assert_eq!(&**fleet, "gateway");
+            (zone.zone().to_owned(), nodes)
+        };
+        all.map(row).collect()
+    };
+    assert_eq!(unknown(&fleets), [(String::new(), 1)]);
+    fleets.set_zones(Some(["a"].map(Locality::zone_only).into()));
+    assert_eq!(unknown(&fleets), [(String::new(), 1), ("x".to_owned(), 2)]);
 }
 
 #[test]

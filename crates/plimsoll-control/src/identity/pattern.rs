@@ -243,6 +243,11 @@ mod tests {
         );
         assert_eq!(captures("{x}-{x}", "a-a"), pairs(&[("x", "a")]));
         assert_eq!(captures("{x}-{x}", "a-b"), None);
+        // What fails after one capture may match after another.
+        assert_eq!(
+            captures("{x}-*-*-{x}", "a-b-c-d-a-b"),
+            pairs(&[("x", "a-b")])
+        );
         // The shortest capture that fits.
         assert_eq!(captures("{x}-b", "a-b-b"), pairs(&[("x", "a-b")]));
         assert_eq!(captures("{x}-*", "é-b-b"), pairs(&[("x", "é")]));

@@ -223,6 +223,9 @@ fn services_that_a_client_may_not_read_are_left_out() {
     ));
     let all = Permission::default().readable(Arc::clone(&view), &rules);
     assert!(Arc::ptr_eq(&all, &view));
+    let hidden = View::new(1).with(CLUSTER, resources(&["search"]));
+    let readable = permission.readable(Arc::new(hidden), &rules);
+    assert_eq!(names(&readable, CLUSTER), [""; 0]);
 }
 
 #[test]
@@ -253,6 +256,19 @@ fn load_reporting_names_readable_services_only() {
     assert_eq!(readable.settings.clusters, ["orders".into()]);
     assert_eq!(readable.traffic.clusters, [traffic("orders")]);
     assert_eq!(readable.traffic.epoch, 7);
+    let hidden = LrsInstructions {
+        settings: Arc::new(LrsSettings {
+            clusters: vec!["search".into()],
+            ..LrsSettings::clone(&all.settings)
+        }),
+        traffic: Arc::new(LrsTraffic {
+            epoch: 7,
+            clusters: vec![traffic("search")],
+        }),
+    };
+    let readable = permission.readable_instructions(hidden);
+    assert_eq!(readable.settings.clusters, []);
+    assert_eq!(readable.traffic.clusters, []);
     let unchanged = Permission::default().readable_instructions(all.clone());
     assert!(Arc::ptr_eq(&unchanged.settings, &all.settings));
     assert!(Arc::ptr_eq(&unchanged.traffic, &all.traffic));

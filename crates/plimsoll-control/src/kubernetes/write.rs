@@ -226,3 +226,6 @@ fn failed(failure: &Failure) -> Verdict {
     let reason = if is_conflict { "Conflict" } else { "Failed" };
     Verdict::new("False", reason, failure.text())
 }
+
+#[cfg(test)]
+mod tests;

@@ -51,3 +51,34 @@ fn enforced(service: &Service) -> Service {
         ..Service::clone(service)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::tests::driver::config;
+
+    #[test]
+    fn only_a_complete_ramp_of_an_enforced_service_is_enforced() {
+        for (settings, expected) in [
+            ("mode: ENFORCE", true),
+            ("mode: ENFORCE, ramp: 99", false),
+            ("mode: SHADOW", false),
+            ("mode: 'OFF'", false),
+        ] {
+            let config = config(settings);
+            let service = &config.services["orders"];
+            assert_eq!(is_enforced(service), expected, "{settings}");
+            let enforced = enforced(service);
+            assert!(is_enforced(&enforced), "{settings}");
+            assert!(enforced.demand_field.is_some(), "{settings}");
+            assert_eq!(enforced.config, service.config);
+        }
+    }
+
+    #[test]
+    fn the_field_that_requests_demand_stays() {
+        let config = config("delivery: EDS_FIELD");
+        let enforced = enforced(&config.services["orders"]);
+        assert_eq!(enforced.demand_field, Some("delivery"));
+    }
+}

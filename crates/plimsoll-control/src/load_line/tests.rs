@@ -3,6 +3,8 @@
 
 use plimsoll_core::model::load_report::UpstreamLocalityStats;
 
+mod cache;
+
 use super::collect::collect;
 use super::compute::load_line;
 use super::*;
@@ -70,6 +72,13 @@ fn shadow_shows_the_overload_of_now_and_what_enforce_would_do() {
         assert!((enforce.kept_local().unwrap() - 0.8).abs() < 0.001);
         let demand: Vec<f64> = line.zones.iter().map(|zone| zone.demand.round()).collect();
         assert_eq!(demand, [50.0, 35.0, 15.0]);
+        let lines: Vec<f64> = line.zones.iter().map(|zone| zone.line.round()).collect();
+        assert_eq!(lines, [30.0, 50.0, 20.0]);
+        for traffic in [&now, &enforce] {
+            let has_requests = |(_, _, rate): &(usize, usize, f64)| *rate > 0.0;
+            assert!(traffic.flows.iter().all(has_requests), "{traffic:?}");
+        }
+        assert!(!line.on_fallback, "{class:?}");
     }
 }
 
@@ -95,6 +104,7 @@ fn enforced_now_is_what_enforce_does() {
         assert_eq!(line.now, line.enforce, "{class:?}");
         assert_eq!(loads(line.now.as_ref()), ["1.00", "1.00", "1.00"]);
         assert_eq!(line.basis, "measured_demand");
+        assert!(!line.on_fallback && !line.warming_up, "{class:?}");
     }
 }
 
@@ -189,6 +199,109 @@ fn seen_traffic_is_smoothed_and_counts_what_proxies_reported() {
     assert!((a + b - 30.0).abs() < 1e-6);
 }
 
+#[test]
+fn traffic_without_requests_has_no_shares() {
+    let mut traffic = Traffic::default();
+    assert_eq!((traffic.kept_local(), traffic.highest_load()), (None, None));
+    let loads = [Some(0.5), None, Some(2.5), Some(1.5)];
+    let zone = |load| ZoneTraffic {
+        load,
+        ..ZoneTraffic::default()
+    };
+    traffic.zones = loads.map(zone).to_vec();
+    (traffic.requests, traffic.cross_zone) = (80.0, 20.0);
+    assert_eq!(
+        (traffic.kept_local(), traffic.highest_load()),
+        (Some(0.75), Some(2.5))
+    );
+}
+
+#[test]
+fn kinds_of_traffic_have_their_names() {
+    let mut line = line("mode: SHADOW", NodeClass::Envoy);
+    assert!((line.demand() - 100.0).abs() < 0.1, "{}", line.demand());
+    line.enforce = Err(Unknown::NotComputed);
+    let expected = [
+        ("seen", line.seen.as_ref()),
+        ("now", line.now.as_ref().ok()),
+        ("enforce", None),
+    ];
+    assert_eq!(line.kinds(), expected);
+    assert!(line.seen.is_some() && line.now.is_ok());
+}
+
+#[test]
+fn before_shares_are_computed_capacity_is_that_of_healthy_hosts() {
+    let driver = driver("", NodeClass::Envoy);
+    let collected = collect(&driver.state, &ShareCache::default(), driver.now);
+    let line = load_line(collected.into_iter().next().unwrap());
+    let zones = line.zones.iter().filter(|zone| !zone.locality.is_unset());
+    let capacity: Vec<f64> = zones.map(|zone| zone.capacity_share).collect();
+    assert_eq!(capacity, [0.3, 0.5, 0.2]);
+    assert_eq!(line.now, Err(Unknown::NotComputed));
+    assert_eq!(line.enforce, Err(Unknown::NotComputed));
+}
+
+#[test]
+fn measured_demand_is_that_of_the_service() {
+    let mut driver = Driver::with_config(driver::parse(&format!(
+        "{}services: [{{cluster: {{name: carts}}, {}}}, {{cluster: {{name: orders}}}}]",
+        driver::HEAD,
+        driver::ENDPOINTS,
+    )));
+    let [a, b, _] = fleet(NodeClass::Envoy);
+    driver.open(&a);
+    driver.open(&b);
+    for _ in 0..3 {
+        driver.advance(1000);
+        driver.report(&a, "carts", 10);
+        driver.report(&b, "orders", 20);
+    }
+    let demand = |driver: &Driver, cluster: &str| {
+        let all = measured_demand(&driver.state, "gateway", &cluster.into(), driver.now)?;
+        let counted = all.into_iter().filter(|(_, rate)| *rate > 0.0);
+        let row = |(zone, rate): (Locality, f64)| (zone.zone().to_owned(), rate.round());
+        Some(counted.map(row).collect::<Vec<_>>())
+    };
+    assert_eq!(demand(&driver, "carts"), Some(vec![("a".to_owned(), 10.0)]));
+    assert_eq!(
+        demand(&driver, "orders"),
+        Some(vec![("b".to_owned(), 20.0)])
+    );
+    driver.traffic(&[(&a, 0), (&b, 0)], 3);
+    assert_eq!(demand(&driver, "orders"), None, "no requests");
+    assert_eq!(demand(&driver, "unknown"), None);
+}
+
+#[test]
+fn consistent_hashing_does_not_follow_demand() {
+    let config = driver::config_of("lb_policy: RING_HASH", "");
+    let mut driver = Driver::with_config(config);
+    let nodes = fleet(NodeClass::Plimsoll);
+    for node in &nodes {
+        driver.open(node);
+    }
+    driver.traffic(&[(&nodes[0], 50), (&nodes[1], 35), (&nodes[2], 15)], 5);
+    let orders = driver.state.service("orders").unwrap();
+    assert_eq!(driver.state.basis("gateway", orders), "host_counts");
+    assert_eq!(driver.state.delivered_for("gateway", orders), []);
+    assert!(!driver.state.is_on_fallback("gateway", orders));
+}
+
+#[test]
+fn every_reason_for_missing_numbers_has_its_own_text() {
+    let texts = [
+        Unknown::NotComputed,
+        Unknown::NoDemand,
+        Unknown::NoShares,
+        Unknown::NotReported,
+        Unknown::OnlyProxiesKnow,
+    ]
+    .map(Unknown::text);
+    let distinct: std::collections::BTreeSet<_> = texts.into_iter().collect();
+    assert_eq!(distinct.len(), 5, "{texts:?}");
+}
+
 /// A policy of the cluster in the spelling of files.
 fn policy(name: &str, message: &str) -> String {
     let package = "type.googleapis.com/envoy.extensions.load_balancing_policies";
@@ -268,6 +381,9 @@ fn policies_that_observe_load_are_shown_in_the_shares_that_proxies_report() {
                 "{now:?} {seen:?}"
             );
             assert_eq!(line.enforce, line.now, "mode changes nothing: {cluster}");
+            let reasons: Vec<_> = line.zones.iter().map(|zone| &zone.above_line).collect();
+            let reason = Some("proxies choose zones by the load that they observe".into());
+            assert_eq!(reasons, [&reason, &None, &None], "zone a is above its line");
         }
     }
 }

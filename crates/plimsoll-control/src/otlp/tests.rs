@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{
     MetricsService, MetricsServiceServer,
 };
 use opentelemetry_proto::tonic::collector::metrics::v1::{
-    ExportMetricsServiceRequest, ExportMetricsServiceResponse,
+    ExportMetricsPartialSuccess, ExportMetricsServiceRequest, ExportMetricsServiceResponse,
 };
 use opentelemetry_proto::tonic::common::v1::any_value;
 use opentelemetry_proto::tonic::metrics::v1::{metric, number_data_point};
@@ -24,6 +25,7 @@ use tonic::transport::server::TcpIncoming;
 use super::*;
 use crate::config::{ConfigFile, ControlConfig, RelayTls};
 use crate::run::{Bound, Context};
+use crate::server::tests::captured_logs::CapturedLogs;
 
 /// Names of series with labels, and their latest values.
 type Received = Arc<Mutex<BTreeMap<String, f64>>>;
@@ -325,6 +327,68 @@ async fn failures_are_counted_and_exports_recover() {
     context.stopping.cancel();
 }
 
+/// A collector that refuses everything while it is full.
+struct Overloaded(Arc<AtomicBool>);
+
+#[tonic::async_trait]
+impl MetricsService for Overloaded {
+    async fn export(
+        &self,
+        _: Request<ExportMetricsServiceRequest>,
+    ) -> Result<Response<ExportMetricsServiceResponse>, Status> {
+        if self.0.load(Ordering::SeqCst) {
+            return Err(Status::resource_exhausted("it is full"));
+        }
+        // What the response says does not matter.
+        let partial = ExportMetricsPartialSuccess {
+            rejected_data_points: 1,
+            error_message: "one is too old".to_owned(),
+        };
+        Ok(Response::new(ExportMetricsServiceResponse {
+            partial_success: Some(partial),
+        }))
+    }
+}
+
+#[tokio::test]
+async fn a_failure_and_the_recovery_are_logged_once() {
+    let lines = CapturedLogs::default();
+    let _guard = tracing::subscriber::set_default(lines.clone());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let is_full = Arc::new(AtomicBool::new(true));
+    let server = tonic::transport::Server::builder()
+        .add_service(MetricsServiceServer::new(Overloaded(Arc::clone(&is_full))))
+        .serve_with_incoming(TcpIncoming::from(listener));
+    tokio::spawn(server);
+    let context = context();
+    // On this thread, whose log lines are captured.
+    let running = tokio::spawn(run(context.clone(), exporter(address), None));
+    let several = |result| exports(&context, result).filter(|count| *count > 2);
+    wait_for(|| several("failed")).await;
+    is_full.store(false, Ordering::SeqCst);
+    wait_for(|| several("ok")).await;
+    context.stopping.cancel();
+    running.await.unwrap();
+    let lines = lines.0.lock().unwrap().clone();
+    let exports = lines
+        .into_iter()
+        .map(|(level, text)| (level, text.trim_end().to_owned()));
+    let exports = exports.filter(|(_, text)| text.starts_with("message=export of metrics"));
+    let collector = format!("collector=http://{address}/");
+    let expected = [
+        (
+            tracing::Level::WARN,
+            format!("message=export of metrics failed {collector} reason=\"it is full\""),
+        ),
+        (
+            tracing::Level::INFO,
+            format!("message=export of metrics recovered {collector}"),
+        ),
+    ];
+    assert_eq!(exports.collect::<Vec<_>>(), expected);
+}
+
 #[test]
 fn many_series_are_divided_into_requests() {
     const METRIC: Metric = Metric::new("x", MetricKind::Gauge, &["n"], "Help");
@@ -337,4 +401,10 @@ fn many_series_are_divided_into_requests() {
     assert_eq!(requests.len(), 5, "24000 points, 5000 each");
     let largest = requests.iter().map(prost::Message::encoded_len).max();
     assert!(largest.unwrap() < 4 << 20);
+}
+
+#[test]
+fn times_are_nanoseconds_since_1970() {
+    let year_2020 = Duration::from_secs(50 * 365 * 86_400);
+    assert!(u128::from(unix_nanos()) > year_2020.as_nanos());
 }

@@ -92,3 +92,84 @@ impl RelayedClusters {
         Arc::new(config)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::tests::driver::parse;
+
+    const LEAST_REQUEST: &str = "services: [{cluster: {name: orders, lb_policy: LEAST_REQUEST}, \
+                                 endpoints: [{locality: {zone: a}, lb_endpoints: \
+                                 ['127.0.0.1:1']}]}]";
+
+    /// The cluster and the assignment of `orders` in a file.
+    fn relayed(text: &str) -> [RelayedResource; 2] {
+        let config = parse(text);
+        let orders = &config.services["orders"];
+        let cluster = RelayedResource::Cluster {
+            cluster: "orders".into(),
+            version: "1".into(),
+            config: Arc::clone(&orders.config),
+        };
+        let assignment = RelayedResource::Assignment {
+            cluster: "orders".into(),
+            name: "orders".into(),
+            version: "1".into(),
+            assignment: Arc::clone(&orders.assignment),
+        };
+        [cluster, assignment]
+    }
+
+    #[test]
+    fn clusters_are_observed_once_they_have_a_policy_and_endpoints() {
+        let mut clusters = RelayedClusters::default();
+        let [cluster, assignment] = relayed(LEAST_REQUEST);
+        assert!(clusters.update(assignment.clone()));
+        assert!(clusters.observed_service("orders").is_none());
+        assert!(clusters.update(cluster.clone()));
+        for same in [cluster, assignment] {
+            assert!(!clusters.update(same));
+        }
+        let service = Arc::clone(clusters.observed_service("orders").unwrap());
+        assert_eq!(service.config.endpoint_policy().name(), "least_request");
+        assert_eq!(service.assignment.endpoints().len(), 1);
+        let observed: Vec<_> = clusters.observed().cloned().collect();
+        assert_eq!(observed, [service]);
+        let [cluster, assignment] = relayed("services: [{cluster: {name: orders}}]");
+        assert!(clusters.update(cluster) && clusters.update(assignment));
+        let service = clusters.observed_service("orders").unwrap();
+        assert_eq!(service.config.endpoint_policy().name(), "round_robin");
+        assert!(service.assignment.endpoints().is_empty());
+        clusters.clear();
+        assert_eq!(clusters.observed().count(), 0);
+    }
+
+    #[test]
+    fn policies_of_the_file_are_kept_and_endpoints_added() {
+        let named = parse(
+            "relay: {address: 'h:1'}\nservices: [{cluster: {name: orders}}, \
+             {cluster: {name: carts}}]",
+        );
+        let explicit = parse(
+            "relay: {address: 'h:1'}\n\
+             services: [{cluster: {name: orders, lb_policy: RANDOM}}]",
+        );
+        let [cluster, assignment] = relayed(LEAST_REQUEST);
+        let completed = |learned: &[&RelayedResource], written: &Arc<ControlConfig>| {
+            let mut clusters = RelayedClusters::default();
+            for resource in learned {
+                clusters.update((*resource).clone());
+            }
+            let config = clusters.complete(written);
+            let orders = &config.services["orders"];
+            let endpoints = orders.assignment.endpoints().len();
+            (orders.config.endpoint_policy().name(), endpoints)
+        };
+        assert_eq!(completed(&[], &named), ("round_robin", 0));
+        assert_eq!(completed(&[&cluster], &named), ("least_request", 0));
+        assert_eq!(completed(&[&assignment], &named), ("round_robin", 1));
+        let both = [&cluster, &assignment];
+        assert_eq!(completed(&both, &named), ("least_request", 1));
+        assert_eq!(completed(&both, &explicit), ("random", 1));
+    }
+}

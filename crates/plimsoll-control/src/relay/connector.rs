@@ -94,3 +94,51 @@ impl Connector for RelayConnector {
         Scheme::HTTPS
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use plimsoll_serve::{ClientTlsSettings, PemSource};
+
+    use super::*;
+
+    /// Waits in simulated time until the files were loaded this often.
+    async fn wait_for(connector: &RelayConnector, reloads: (u64, u64)) {
+        let waiting = async {
+            while connector.reloads() != reloads {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let waited = tokio::time::timeout(Duration::from_secs(3600), waiting).await;
+        waited.expect("the files are loaded again");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn certificates_are_checked_and_their_changes_counted() {
+        let directory = tempfile::tempdir().unwrap();
+        let ca = directory.path().join("ca.crt");
+        let settings = RelayTls {
+            settings: ClientTlsSettings {
+                ca: PemSource::File(ca.clone()),
+                certificate: None,
+                alpn: vec!["h2".to_owned()],
+            },
+            server_name: None,
+        };
+        assert!(RelayConnector::check(&settings).is_err(), "no file");
+        let names = vec!["a.test".to_owned()];
+        let issued = rcgen::generate_simple_self_signed(names).unwrap();
+        fs::write(&ca, issued.cert.pem()).unwrap();
+        assert!(RelayConnector::check(&settings).is_ok());
+        let connector = RelayConnector::start("test", Arc::new(settings)).unwrap();
+        assert_eq!(connector.reloads(), (0, 0));
+        fs::write(&ca, "no certificate").unwrap();
+        wait_for(&connector, (0, 1)).await;
+        fs::write(&ca, "another text").unwrap();
+        wait_for(&connector, (0, 2)).await;
+        fs::write(&ca, issued.cert.pem()).unwrap();
+        wait_for(&connector, (1, 2)).await;
+    }
+}

@@ -15,7 +15,7 @@ use plimsoll_xds::wire::{
 };
 
 use super::{Improvement, Overlay};
-use crate::config::{Delivery, Mode, Service};
+use crate::config::{Delivery, Service};
 use crate::delivery::{NodeClass, Steering, steering};
 use crate::view::assignment::locality_weights;
 use crate::view::cluster::policy;
@@ -77,8 +77,7 @@ pub(super) fn cluster(
         Steering::FeedForward(_) if overlay.class == NodeClass::EnvoyModule => rewrite()?,
         Steering::AsConfigured(_) | Steering::HostCounts | Steering::FeedForward(_) => body.clone(),
     };
-    let reports = read.lrs_self || service.mode == Mode::Off;
-    if overlay.class == NodeClass::Grpc && !reports {
+    if overlay.class == NodeClass::Grpc && !read.lrs_self {
         improved = rewrite_load_reporting(&improved)?;
     }
     Ok(ImprovedCluster {

@@ -84,3 +84,60 @@ impl Observer {
         learned
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_xds::wire::{AssignmentOut, encode_assignment};
+
+    use super::*;
+
+    fn cluster(name: &str, version: &str) -> Resource {
+        let mut body = b"\x0a\x06orders\x10\x03".to_vec();
+        body[2..8].copy_from_slice(name.as_bytes());
+        Resource {
+            version: version.into(),
+            ..Resource::new(name, body.into())
+        }
+    }
+
+    fn assignment(name: &str, epoch: u64) -> Resource {
+        let body = encode_assignment(&AssignmentOut {
+            cluster_name: name.into(),
+            ..AssignmentOut::default()
+        });
+        Resource::new(name, body).with_epoch(epoch)
+    }
+
+    /// Name and version of a resource.
+    fn name(resource: &RelayedResource) -> (&str, &str) {
+        match resource {
+            RelayedResource::Cluster {
+                cluster, version, ..
+            } => (cluster, version),
+            RelayedResource::Assignment { name, version, .. } => (name, version),
+        }
+    }
+
+    fn learned(resources: &[RelayedResource]) -> Vec<(&str, &str)> {
+        resources.iter().map(name).collect()
+    }
+
+    #[test]
+    fn only_changed_resources_are_learned() {
+        let mut observer = Observer::default();
+        let (orders, carts_) = (cluster("orders", "1"), cluster("carts_", "2"));
+        let unreadable = Resource::new("broken", Bytes::from_static(b"\x0a\x06orders\x1a\xff"));
+        let found = observer.clusters([&orders, &unreadable].into_iter());
+        assert_eq!(learned(&found), [("orders", "1")]);
+        let found = observer.clusters([&orders, &carts_, &unreadable].into_iter());
+        assert_eq!(learned(&found), [("carts_", "2")]);
+        let endpoints = ["orders", "carts_", "unknown"].map(|name| assignment(name, 0));
+        let version = &*endpoints[0].version;
+        let found = observer.assignments(endpoints.iter().filter(|one| &*one.name != "carts_"));
+        assert_eq!(learned(&found), [("orders", version)]);
+        let found = observer.assignments(endpoints.iter());
+        assert_eq!(learned(&found), [("carts_", &*endpoints[1].version)]);
+        let again = assignment("orders", 1);
+        assert_eq!(observer.assignments([&again].into_iter()), []);
+    }
+}

@@ -258,3 +258,48 @@ impl Drop for StreamStatus {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::RelayStatus;
+    use super::*;
+
+    #[test]
+    fn the_status_of_streams_is_counted_until_they_close() {
+        let upstreams = Arc::new(RelayUpstreams::default());
+        let mut first = upstreams.open(2).unwrap();
+        let mut second = upstreams.open(2).unwrap();
+        assert!(upstreams.open(2).is_none());
+        first.connected();
+        second.connected();
+        first.disconnected(14, "connection refused");
+        first.disconnected(13, "again");
+        for _ in 0..2 {
+            second.unreadable("type", "orders", "why");
+        }
+        for _ in 0..3 {
+            second.refused("type", "why");
+        }
+        let open = RelayStatus {
+            streams: 2,
+            connected: 1,
+            failures: 2,
+            last_error: Some("gRPC status 13: again".to_owned()),
+            unreadable: 2,
+            refused: 3,
+        };
+        assert_eq!(upstreams.status(), open);
+        drop(first);
+        assert_eq!(
+            (upstreams.status().streams, upstreams.status().connected),
+            (1, 1)
+        );
+        drop(second);
+        let closed = RelayStatus {
+            streams: 0,
+            connected: 0,
+            ..open
+        };
+        assert_eq!(upstreams.status(), closed);
+    }
+}

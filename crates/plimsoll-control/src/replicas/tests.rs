@@ -2,5 +2,6 @@
 //! with simulated time and a store that orders writes as etcd does.
 
 mod demand;
+mod inputs;
 mod set;
 mod union;

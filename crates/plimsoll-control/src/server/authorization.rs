@@ -121,3 +121,28 @@ fn names(identity: &ClientIdentity) -> String {
         .collect();
     names.join(" ")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_names_of_a_certificate_are_logged() {
+        let identity = ClientIdentity {
+            uris: vec!["spiffe://td/a".to_owned(), "spiffe://td/b".to_owned()],
+            dns_names: vec!["a.test".to_owned()],
+        };
+        assert_eq!(names(&identity), "spiffe://td/a spiffe://td/b a.test");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn twenty_refusals_a_second_are_logged_and_the_others_counted() {
+        let log = RefusalLog::default();
+        for _ in 0..20 {
+            assert_eq!(log.allow(), Some(0));
+        }
+        assert_eq!([log.allow(), log.allow()], [None; 2]);
+        tokio::time::advance(std::time::Duration::from_secs(1)).await;
+        assert_eq!(log.allow(), Some(2));
+    }
+}

@@ -135,8 +135,25 @@ mod tests {
         assert_eq!(names(&rules), ["a", "b", "other"]);
         let rules = gate.apply(&changes(true, &["b"])).unwrap();
         assert_eq!(names(&rules), ["b", "other"]);
+        let mut removed = changes(false, &["b"]);
+        removed.services.insert("b".into(), None);
+        let rules = gate.apply(&removed).unwrap();
+        assert_eq!(names(&rules), ["other"]);
+        assert!(gate.apply(&removed).is_none(), "removed before");
+        assert!(gate.is_awaited());
         gate.open();
         assert!(!gate.is_awaited());
         assert!(!DiscoveryGate::new(&edited).is_awaited());
+    }
+
+    #[test]
+    fn the_status_of_the_mirror_is_the_one_that_was_set_last() {
+        let gate = DiscoveryGate::new(&parse("{kubernetes: {}, services: []}"));
+        assert!(gate.status().is_none());
+        let status = Arc::new(SourceStatus::default());
+        gate.set_status(Some(Arc::clone(&status)));
+        assert!(Arc::ptr_eq(&gate.status().unwrap(), &status));
+        gate.set_status(None);
+        assert!(gate.status().is_none());
     }
 }

@@ -232,3 +232,6 @@ fn planner(event: &PlannerEvent, throttle: &Throttle, now: Instant) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

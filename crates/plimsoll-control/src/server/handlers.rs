@@ -352,3 +352,44 @@ fn update_subscriptions(subscriptions: &watch::Sender<ResourceSubscriptions>, ev
 fn stopped(stopped: Stopped) -> Status {
     Status::unavailable(stopped.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_xds::ads::CLUSTER;
+
+    use super::*;
+
+    #[test]
+    fn subscriptions_of_the_receiver_are_kept_by_type() {
+        let names = |names: &[&str]| names.iter().map(|&name| name.into()).collect::<Vec<_>>();
+        let subscribed = |type_url: &str, added: &[&str]| StreamEvent::Subscribed {
+            type_url: type_url.into(),
+            names: names(added),
+        };
+        let unsubscribed = |type_url: &str, removed: &[&str]| StreamEvent::Unsubscribed {
+            type_url: type_url.into(),
+            names: names(removed),
+        };
+        let subscriptions = watch::Sender::new(ResourceSubscriptions::new());
+        for event in [
+            subscribed(CLUSTER, &["a"]),
+            subscribed(CLUSTER_LOAD_ASSIGNMENT, &["a", "b"]),
+            subscribed(CLUSTER_LOAD_ASSIGNMENT, &["c"]),
+            unsubscribed(CLUSTER_LOAD_ASSIGNMENT, &["b", "unknown"]),
+            unsubscribed("unknown", &["a"]),
+        ] {
+            update_subscriptions(&subscriptions, &event);
+        }
+        let expected = [
+            (CLUSTER.into(), names(&["a"]).into_iter().collect()),
+            (
+                CLUSTER_LOAD_ASSIGNMENT.into(),
+                names(&["a", "c"]).into_iter().collect(),
+            ),
+        ];
+        assert_eq!(
+            *subscriptions.borrow(),
+            ResourceSubscriptions::from(expected)
+        );
+    }
+}

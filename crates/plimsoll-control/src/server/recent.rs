@@ -384,6 +384,40 @@ mod tests {
     }
 
     #[test]
+    fn refused_changes_are_errors() {
+        let recent = RecentEvents::default();
+        for refused in [0, 1] {
+            let delivery = crate::audit::Delivery {
+                streams: 3,
+                accepted: 2,
+                refused,
+                ..Default::default()
+            };
+            let number = 7;
+            recent.delivered(&Delivered { number, delivery }, Instant::from_secs(1));
+        }
+        let audit = crate::audit::Audit::default();
+        recent.audited(&audit.refuse("edit", "no", Instant::from_secs(2)));
+        let text = audit.all()[0].text();
+        let event = |at, severity, text: &str| RecentEvent {
+            at: Instant::from_secs(at),
+            severity,
+            text: text.to_owned(),
+        };
+        let accepted = "change 7 accepted by 2 of 3 proxies";
+        let expected = [
+            event(2, EventSeverity::Error, &text),
+            event(
+                1,
+                EventSeverity::Error,
+                &format!("{accepted}, refused by 1"),
+            ),
+            event(1, EventSeverity::Info, accepted),
+        ];
+        assert_eq!(recent.all(), expected);
+    }
+
+    #[test]
     fn events_are_newest_first_and_bounded() {
         let recent = RecentEvents::default();
         for number in 0..CAPACITY + 5 {

@@ -214,4 +214,24 @@ mod tests {
         };
         assert_eq!(records.totals(), BTreeMap::from([("t".into(), totals)]));
     }
+
+    #[test]
+    fn open_streams_are_listed_with_their_subscriptions() {
+        let records = StreamRecords::default();
+        assert!(records.is_empty());
+        let numbers = [0; 3].map(|_| records.open(record()));
+        let names = ["orders", "carts"].map(Arc::from);
+        records.subscribe(numbers[1], &names, Instant::from_secs(1));
+        records.unsubscribe(numbers[1], &names[..1]);
+        records.close(numbers[0]);
+        assert_eq!((records.len(), records.is_empty()), (2, false));
+        let subscribed = BTreeMap::from([("carts".into(), Instant::from_secs(1))]);
+        let mut seen = Vec::new();
+        records.for_each_numbered(|number, record| seen.push((number, record.assignments.clone())));
+        let expected = [(numbers[1], subscribed), (numbers[2], BTreeMap::new())];
+        assert_eq!(seen, expected);
+        let all = records.all().into_iter().map(|record| record.assignments);
+        let expected = expected.map(|(_, assignments)| assignments);
+        assert_eq!(all.collect::<Vec<_>>(), expected);
+    }
 }

@@ -1,10 +1,15 @@
 //! Tests of the writer and its streams, without sockets.
 
+#[path = "../../../plimsoll-client/tests/support/captured_logs.rs"]
+pub(crate) mod captured_logs;
+mod limits;
+
 use std::time::Duration;
 
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::units::BasisPoints;
-use plimsoll_xds::ads::message::NodeMessage;
+use plimsoll_xds::ads::message::{ErrorDetail, NodeMessage};
+use plimsoll_xds::ads::server::{Nack, StreamEvent};
 use plimsoll_xds::ads::{CLUSTER, CLUSTER_LOAD_ASSIGNMENT, Variant};
 use plimsoll_xds::driver::{
     AdsHandler, AdsObserver as _, AdsOpening, AdsSession, ClientIdentity, ClientInfo, LrsHandler,
@@ -17,6 +22,7 @@ use plimsoll_xds::wire::encode_load_stats_response;
 use super::handlers::Observer;
 use super::*;
 use crate::delivery::NodeClass;
+use crate::state::DiscoveredService;
 use crate::state::tests::driver::{config, fleet, node, parse, stats};
 use crate::view::tests::walk;
 
@@ -550,5 +556,74 @@ fn sessions_show_what_the_client_may_read() {
         let instructions = report.instructions.borrow().clone();
         let readable = report.reporter.readable(instructions);
         assert!(readable.settings.clusters.is_empty());
+    });
+}
+
+#[test]
+fn events_of_a_stream_are_recorded_and_listed() {
+    with_writer(|handle| async move {
+        let [a, ..] = fleet(NodeClass::Envoy);
+        let mut session = discover(&handle, &a).await;
+        let limits = Default::default();
+        let stream = plimsoll_xds::ads::server::ServerStream::new(Variant::Delta, limits);
+        let subscribed = |type_url: &str, names: &[&str]| StreamEvent::Subscribed {
+            type_url: type_url.into(),
+            names: names.iter().map(|&name| name.into()).collect(),
+        };
+        let unsubscribed = |type_url: &str, name: &str| StreamEvent::Unsubscribed {
+            type_url: type_url.into(),
+            names: vec![name.into()],
+        };
+        for event in [
+            subscribed(CLUSTER_LOAD_ASSIGNMENT, &["orders", "carts"]),
+            subscribed(CLUSTER, &["others"]),
+            unsubscribed(CLUSTER_LOAD_ASSIGNMENT, "carts"),
+            unsubscribed(CLUSTER, "orders"),
+        ] {
+            session.observer.handle_event(event, &stream);
+        }
+        let record = handle.records().all().remove(0);
+        let names: Vec<_> = record.assignments.keys().map(|name| &**name).collect();
+        assert_eq!(names, ["orders"], "assignments only");
+        let nack = Nack {
+            version: "1".into(),
+            names: vec!["orders".into()],
+            detail: ErrorDetail {
+                code: 3,
+                message: "why".to_owned(),
+            },
+        };
+        let type_url = CLUSTER.into();
+        let rejected = StreamEvent::Nacked { type_url, nack };
+        session.observer.handle_event(rejected, &stream);
+        let newest = handle.recent().all().remove(0);
+        let text = "Envoy-a rejected Cluster and keeps its previous version: why";
+        assert_eq!(newest.text, text);
+    });
+}
+
+#[test]
+fn discovery_streams_wait_for_the_services_of_kubernetes() {
+    runtime().block_on(async {
+        let (writer, handle) = start(parse("{kubernetes: {}, services: []}"));
+        tokio::spawn(writer.run());
+        let [a, ..] = fleet(NodeClass::Envoy);
+        let refused = Discovery::new(handle.clone()).open(opening(&a)).await;
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::Unavailable);
+        let reason = "services of Kubernetes have not been listed since the start";
+        assert_eq!(refused.message(), reason);
+        let orders = DiscoveredService {
+            service: Arc::clone(&config("").services["orders"]),
+            origin: "Service n/orders".into(),
+        };
+        let changes = DiscoveredChanges {
+            is_complete: true,
+            services: [("orders".into(), Some(orders))].into(),
+        };
+        handle.discover(changes).await.unwrap();
+        let session = discover(&handle, &a).await;
+        let view = Arc::clone(&session.views.borrow());
+        assert!(view.get(CLUSTER).unwrap().get("orders").is_some());
     });
 }

@@ -396,3 +396,6 @@ impl Writer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -30,9 +30,7 @@ impl State {
     pub(super) fn check_node(&mut self, info: &NodeInfo, now: Instant) {
         self.check_locality(info, now);
         let key = (Arc::clone(&info.node.cluster), Arc::clone(&info.node.id));
-        if self.shared_streams(&key).is_some()
-            && (self.watched_ids.len() < MAX_WATCHED || self.watched_ids.contains_key(&key))
-        {
+        if self.shared_streams(&key).is_some() && self.watched_ids.len() < MAX_WATCHED {
             let due = now.saturating_add(SHARED_AFTER);
             self.watched_ids.entry(key).or_insert(due);
         }

@@ -6,4 +6,6 @@ pub(crate) mod driver;
 mod limits;
 mod membership;
 mod node_checks;
+mod relay;
 mod reload;
+mod replicated;

@@ -166,3 +166,94 @@ impl EtcdStore {
         let _ = tokio::time::timeout(Duration::from_secs(1), leaving).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tracing::Level;
+
+    use super::*;
+    use crate::server::tests::captured_logs::CapturedLogs;
+    use crate::server::{Writer, start};
+    use crate::state::tests::driver::config;
+
+    /// A store whose members have addresses that cannot be dialed.
+    fn unreachable() -> (EtcdStore, Handle, Writer) {
+        let (writer, handle) = start(config(""));
+        let settings = Store {
+            endpoints: ["no host 0", "no host 1", "no host 2"]
+                .map(ToOwned::to_owned)
+                .into(),
+            tls: None,
+            prefix: "/plimsoll".to_owned(),
+            lease_ttl: Duration::from_secs(30),
+            compaction_interval: None,
+        };
+        let replica = ReplicaIdentity {
+            id: "r0".into(),
+            instance: 5,
+            started_unix_ms: 0,
+        };
+        let stats = Arc::default();
+        let store = EtcdStore::new(settings, replica, String::new(), handle.clone(), stats);
+        (store.unwrap(), handle, writer)
+    }
+
+    fn logged(lines: &CapturedLogs) -> Vec<String> {
+        let lines = lines.0.lock().unwrap();
+        let warnings = lines.iter().filter(|(level, _)| *level == Level::WARN);
+        warnings.map(|(_, text)| text.clone()).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn members_are_tried_in_turn_with_growing_pauses() {
+        let lines = CapturedLogs::default();
+        let _guard = tracing::subscriber::set_default(lines.clone());
+        let (store, handle, _writer) = unreachable();
+        let stats = Arc::clone(&store.stats);
+        let stopping = CancellationToken::new();
+        let running = tokio::spawn(store.run(stopping.clone()));
+        // Attempts at 0, 0.1, 0.3, 0.7, 1.5 and 2.5 s of simulated time.
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        stopping.cancel();
+        running.await.unwrap();
+        assert_eq!((stats.failures(), handle.queued()), (6, 6));
+        let members: Vec<_> = logged(&lines)
+            .iter()
+            .map(|line| {
+                assert!(
+                    line.starts_with("message=store cannot be reached;"),
+                    "{line}"
+                );
+                let (_, member) = line.split_once("no host ").unwrap();
+                member[..1].parse::<u8>().unwrap()
+            })
+            .collect();
+        assert_eq!(members, [2, 0, 1, 2, 0, 1]);
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_session_is_passed_on_and_an_expired_lease_is_forgotten() {
+        let lines = CapturedLogs::default();
+        let _guard = tracing::subscriber::set_default(lines.clone());
+        let (mut store, handle, writer) = unreachable();
+        store.lease = Some(7);
+        store.is_synced = true;
+        let ended = SessionError::WatchEnded("closed".to_owned());
+        assert_eq!(store.handle_end("a:1", &ended).await, Ok(()));
+        assert_eq!((store.lease, handle.queued()), (Some(7), 1));
+        assert_eq!(
+            logged(&lines),
+            [""; 0],
+            "the writer logs that the store is lost"
+        );
+        store.is_synced = false;
+        let expired = SessionError::LeaseExpired;
+        assert_eq!(store.handle_end("a:1", &expired).await, Ok(()));
+        assert_eq!((store.lease, store.stats.failures()), (None, 2));
+        let expected = "message=store cannot be reached; demand of other replicas is unknown \
+                        reason=\"a:1: the lease expired\" suppressed=0 ";
+        assert_eq!(logged(&lines), [expected]);
+        drop(writer);
+        assert_eq!(store.handle_end("a:1", &expired).await, Err(()));
+    }
+}

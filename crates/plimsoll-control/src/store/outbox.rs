@@ -187,5 +187,17 @@ mod tests {
         let TooLarge(size) = outbox.push(key(1), &put(1, MAX_RECORD)).unwrap_err();
         assert!(size > MAX_RECORD);
         assert_eq!(outbox.len(), 0);
+        // Records of exactly the limit, two of which are exactly a batch.
+        let largest = MAX_RECORD - (size - MAX_RECORD);
+        for id in 0..3 {
+            outbox.push(key(id), &put(id, largest)).unwrap();
+        }
+        let batch = outbox.take();
+        assert_eq!(ids(&batch), [0, 1]);
+        let sizes: Vec<_> = batch.iter().map(|(_, write)| write.len()).collect();
+        assert_eq!(sizes, [MAX_RECORD; 2]);
+        assert_eq!(ids(&outbox.take()), [2]);
+        let error = outbox.push(key(1), &put(1, largest + 1));
+        assert_eq!(error, Err(TooLarge(MAX_RECORD + 1)));
     }
 }

@@ -66,6 +66,10 @@ fn subscribed_services_without_reports_are_listed() {
         listed(&driver, &records),
         ["Grpc-b: carts", "Grpc-c: orders"]
     );
+    let subscriptions = Subscriptions::of(&records);
+    let unreported = Unreported::new(&driver.state, &subscriptions, driver.now);
+    let of = |node: &NodeInfo| unreported.of(&node.node.cluster, &node.node.id).to_vec();
+    assert_eq!([a, b].map(of), [vec![], vec!["carts".into()]]);
     driver.report(b, "carts", 1);
     driver.report(c, "orders", 1);
     driver.advance(60_000);

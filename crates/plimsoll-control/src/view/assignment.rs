@@ -180,3 +180,99 @@ fn set_weights(out: &mut AssignmentOut, plan: &FleetPlan) {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_core::model::assignment::{AssignmentParts, LocalityParts};
+    use plimsoll_core::model::health::HealthStatus;
+    use plimsoll_xds::wire::decode_assignment;
+
+    use super::*;
+
+    /// A locality with a weight (0 if it is not written) and endpoints of these health states.
+    fn locality(zone: &str, priority: u32, weight: u32, health: &[HealthStatus]) -> LocalityParts {
+        let endpoint = |(port, &health_status): (u16, &HealthStatus)| LbEndpoint {
+            health_status,
+            ..LbEndpoint::new(SocketAddr::from(([10, 0, 0, 1], port)))
+        };
+        let first = u16::from(zone.as_bytes()[0]) * 10;
+        LocalityParts {
+            locality: Locality::zone_only(zone),
+            priority,
+            load_balancing_weight: Some(weight).filter(|&weight| weight > 0),
+            lb_endpoints: (first..).zip(health).map(endpoint).collect(),
+            ..Default::default()
+        }
+    }
+
+    /// Zones a, b and c at priority 0, and d at priority 1; c has no healthy host.
+    fn assignment(weights: [u32; 4]) -> ClusterLoadAssignment {
+        use HealthStatus::{Healthy, Unhealthy};
+        let health: [&[HealthStatus]; 4] = [
+            &[Healthy, Healthy],
+            &[Healthy, Unhealthy],
+            &[Unhealthy],
+            &[Healthy; 3],
+        ];
+        let zones = [("a", 0), ("b", 0), ("c", 0), ("d", 1)].into_iter();
+        let parts = zones.zip(weights).zip(health);
+        let endpoints = parts
+            .map(|(((zone, priority), weight), health)| locality(zone, priority, weight, health));
+        ClusterLoadAssignment::try_new(AssignmentParts {
+            cluster_name: "orders".to_owned(),
+            endpoints: endpoints.collect(),
+            overprovisioning_factor: Some(150),
+            weighted_priority_health: true,
+            drop_overloads: vec![DropOverloadParts {
+                category: "test".to_owned(),
+                numerator: 10,
+                denominator: 100,
+            }],
+            ..Default::default()
+        })
+        .unwrap()
+    }
+
+    fn receiver(weights: [Option<u32>; 3]) -> ReceiverWeights {
+        let zones = ["a", "b", "c"].map(Locality::zone_only).into_iter();
+        ReceiverWeights {
+            receiver: Locality::zone_only("a"),
+            weights: zones.zip(weights).collect(),
+            off: None,
+        }
+    }
+
+    #[test]
+    fn weights_are_those_of_the_receiver_the_file_or_healthy_hosts() {
+        const UNWRITTEN: [u32; 4] = [0; 4];
+        const WRITTEN: [u32; 4] = [5, 0, 0, 7];
+        let measured = Some([Some(9000), None, Some(1000)]);
+        for (written, own, expected) in [
+            (WRITTEN, None, [Some(5), None, None, Some(7)]),
+            (WRITTEN, measured, [Some(9000), None, Some(1000), Some(7)]),
+            (WRITTEN, Some([None; 3]), [Some(5), None, None, Some(7)]),
+            (UNWRITTEN, None, [Some(2), Some(1), Some(1), Some(3)]),
+            (UNWRITTEN, measured, [Some(9000), None, Some(1000), Some(3)]),
+        ] {
+            let assignment = assignment(written);
+            let own = own.map(receiver);
+            let weight = locality_weights(&assignment, own.as_ref());
+            let weights: Vec<_> = assignment.endpoints().iter().map(weight).collect();
+            assert_eq!(weights, expected, "{written:?} {own:?}");
+            let sent = with_locality_weights(&assignment, own.as_ref());
+            let sent = decode_assignment(&sent).unwrap();
+            let entries = sent.endpoints().iter();
+            let weights: Vec<_> = entries.map(|entry| entry.load_balancing_weight).collect();
+            assert_eq!(weights, expected.map(Option::unwrap_or_default));
+        }
+    }
+
+    #[test]
+    fn assignments_are_sent_as_written() {
+        for weights in [[0; 4], [5, 0, 0, 7]] {
+            let assignment = assignment(weights);
+            let sent = decode_assignment(&as_written(&assignment)).unwrap();
+            assert_eq!(sent, assignment);
+        }
+    }
+}

@@ -60,3 +60,36 @@ const fn locality(class: NodeClass, steering: Steering) -> LocalityDelivery {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_xds::wire::decode_cluster;
+
+    use super::*;
+    use crate::delivery::steering;
+    use crate::state::tests::driver::parse;
+    use crate::view::tests::walk;
+
+    #[test]
+    fn settings_of_the_service_are_sent_to_every_class() {
+        let config = parse(
+            "services: [{cluster: {name: orders, connect_timeout: 7s, http2_protocol_options: \
+             {max_concurrent_streams: 9}, lrs_report_endpoint_metrics: [cpu_utilization]}}, \
+             {cluster: {name: plain}}]",
+        );
+        let [orders, plain] = ["orders", "plain"].map(|name| &config.services[name]);
+        for class in NodeClass::ALL {
+            let sent = |service| encode(service, class, steering(service, class, 100));
+            let body = sent(orders);
+            let cluster = decode_cluster(&body).unwrap();
+            assert_eq!(cluster.connect_timeout, Some(Duration::from_secs(7)));
+            assert_eq!(cluster.lrs_report_endpoint_metrics, ["cpu_utilization"]);
+            let reports = matches!(class, NodeClass::Plimsoll | NodeClass::Grpc);
+            assert_eq!(cluster.lrs_self, reports, "{class:?}");
+            // `typed_extension_protocol_options` has the HTTP/2 settings.
+            assert!(walk::has(&body, 36) && !walk::has(&sent(plain), 36));
+            let merge_window = walk::at(&body, &[27, 4]);
+            assert_eq!(merge_window, [Vec::<u8>::new()], "zero, not absent");
+        }
+    }
+}

@@ -83,24 +83,59 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn proxies_get_listeners_with_an_address_and_clients_one_per_service() {
-        let text = "{services: [{cluster: {name: orders}}], listeners: [{name: in, address: \
-                    '127.0.0.1:10000', virtual_hosts: [{name: all, routes: [{match: {prefix: /}, \
-                    route: {cluster: orders}}]}]}]}";
+    use crate::view::tests::walk;
+
+    fn config() -> ControlConfig {
+        let routes = "virtual_hosts: [{name: all, routes: [{match: {prefix: /}, route: \
+                      {cluster: orders}}]}]";
+        let text = format!(
+            "{{services: [{{cluster: {{name: orders}}}}, {{cluster: {{name: both}}}}], listeners: \
+             [{{name: in, address: '127.0.0.1:10000', {routes}}}, \
+             {{name: both, address: '127.0.0.1:10001', {routes}}}]}}"
+        );
         let file = ConfigFile {
             name: "control.yaml".to_owned(),
-            text: text.to_owned(),
+            text,
         };
-        let config = ControlConfig::parse(&file, &[]).unwrap();
-        let names = |class| {
-            let listeners = listeners(&config, class).into_iter();
-            listeners
-                .map(|listener| listener.name.to_string())
-                .collect::<Vec<_>>()
+        ControlConfig::parse(&file, &[]).unwrap()
+    }
+
+    fn names(resources: &[Resource]) -> Vec<&str> {
+        resources.iter().map(|one| one.name.as_ref()).collect()
+    }
+
+    #[test]
+    fn proxies_get_listeners_with_an_address_and_clients_one_per_service() {
+        let config = config();
+        for (class, expected) in [
+            (NodeClass::Envoy, &["both", "in"][..]),
+            (NodeClass::EnvoyModule, &["both", "in"]),
+            (NodeClass::Grpc, &["both", "orders"]),
+            // Of two listeners with one name, a client needs that of the service.
+            (NodeClass::Plimsoll, &["in", "both", "orders"]),
+        ] {
+            let listeners = listeners(&config, class);
+            assert_eq!(names(&listeners), expected, "{class:?}");
+        }
+    }
+
+    #[test]
+    fn clients_get_a_route_to_the_cluster_of_each_service() {
+        let config = config();
+        let of_file = routes(&config, NodeClass::Envoy);
+        assert_eq!(names(&of_file), ["both", "in"]);
+        let all = routes(&config, NodeClass::Grpc);
+        assert_eq!(names(&all), ["both", "in", "both", "orders"]);
+        let body = &all[3].body;
+        assert_eq!(walk::text(body, 1), "orders");
+        let [host] = &walk::at(body, &[2])[..] else {
+            panic!("{body:?}");
         };
-        assert_eq!(names(NodeClass::Envoy), ["in"]);
-        assert_eq!(names(NodeClass::Grpc), ["orders"]);
-        assert_eq!(names(NodeClass::Plimsoll), ["in", "orders"]);
+        assert_eq!(
+            (walk::text(host, 1), walk::text(host, 2)),
+            ("orders".to_owned(), "*".to_owned())
+        );
+        assert_eq!(walk::at(host, &[3, 1, 1]), [Vec::<u8>::new()], "any path");
+        assert_eq!(walk::at(host, &[3, 2, 1]), [b"orders"]);
     }
 }

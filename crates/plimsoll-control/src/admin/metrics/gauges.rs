@@ -230,3 +230,60 @@ pub(super) fn add_streams(values: &mut Values, handle: &Handle) {
     values.add("relay_failures_total", &[], upstream.failures);
     values.add("relay_unreadable_total", &[], upstream.unreadable);
 }
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_core::stats::TextFormat;
+
+    use super::*;
+    use crate::fleet::StreamKind;
+    use crate::state::tests::driver::{Driver, HEAD, node, parse, stats};
+
+    fn page(driver: &Driver) -> String {
+        let subscriptions = Subscriptions::default();
+        let (lines, details) = (LoadLines::default(), Details::default());
+        let values = of_state(&driver.state, &subscriptions, &lines, &details, driver.now);
+        values.0.text(TextFormat::OpenMetrics)
+    }
+
+    #[test]
+    fn streams_of_the_module_report_load_too() {
+        let mut driver = Driver::new("");
+        let proxy = node(NodeClass::EnvoyModule, "1", "a");
+        driver.open(&proxy);
+        let opened = driver
+            .state
+            .handle_open(&proxy, StreamKind::Module, false, None, driver.now);
+        assert!(opened.is_ok());
+        driver.open(&node(NodeClass::Envoy, "2", "b"));
+        let page = page(&driver);
+        let line = "plimsoll_control_load_reporting_streams 3";
+        assert!(page.lines().any(|l| l == line), "{page}");
+    }
+
+    #[test]
+    fn the_demand_of_some_clusters_without_load_line_is_shown() {
+        let names: Vec<String> = (0..=MAX_UNKNOWN).map(|n| format!("c{n:02}")).collect();
+        let services = names
+            .iter()
+            .map(|name| format!("{{cluster: {{name: {name}}}}}"));
+        let services = services.collect::<Vec<_>>().join(", ");
+        let zones = "fleets: {zones: [{zone: a}]}";
+        let config = parse(&format!("{HEAD}{zones}\nservices: [{services}]"));
+        let mut driver = Driver::with_config(config);
+        let proxy = node(NodeClass::Envoy, "1", "a");
+        driver.open(&proxy);
+        driver.advance(1000);
+        let reports: Vec<_> = names.iter().map(|name| stats(name, 7)).collect();
+        driver.state.handle_report(&proxy, &reports, driver.now);
+        let page = page(&driver);
+        for name in [
+            "demand_requests_per_second",
+            "demand_smoothed_requests_per_second",
+        ] {
+            let start = format!("plimsoll_control_{name}{{");
+            let series = page.lines().filter(|line| line.starts_with(&start));
+            assert_eq!(series.count(), MAX_UNKNOWN, "{page}");
+        }
+    }
+}

@@ -218,3 +218,70 @@ fn edges_of<'a>(lines: &[&'a LoadLine]) -> Vec<Edge<'a>> {
     };
     sums.into_iter().map(edge).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Mode;
+    use crate::load_line::Unknown;
+
+    /// A load line of zones `0`, `1` and so on, with these flows as seen.
+    fn line(zones: usize, flows: &[(usize, usize, f64)]) -> LoadLine {
+        let zone = |number: usize| ZoneLine {
+            locality: Locality::zone_only(&format!("{number:02}")),
+            demand: 0.0,
+            capacity_share: 0.0,
+            line: 0.0,
+            above_line: None,
+        };
+        LoadLine {
+            fleet: "gateway".into(),
+            cluster: "orders".into(),
+            mode: Mode::Enforce,
+            ramp: 100,
+            basis: "host_counts",
+            on_fallback: false,
+            warming_up: false,
+            zones: (0..zones).map(zone).collect(),
+            seen: Some(Traffic {
+                flows: flows.to_vec(),
+                ..Traffic::default()
+            }),
+            now: Err(Unknown::NoDemand),
+            enforce: Err(Unknown::NoDemand),
+        }
+    }
+
+    #[test]
+    fn all_edges_have_series_if_zones_are_few() {
+        let count = |zones| edges_of(&[&line(zones, &[])]).len();
+        assert_eq!((count(2), count(20), count(21)), (2, 380, 0));
+        assert!(edges_of(&[]).is_empty());
+    }
+
+    #[test]
+    fn edges_are_summed_over_services_without_what_stays_in_a_zone() {
+        let lines = [
+            line(21, &[(0, 0, 9.0), (0, 1, 2.0)]),
+            line(21, &[(0, 1, 3.0), (1, 0, 4.0)]),
+        ];
+        let lines: Vec<&LoadLine> = lines.iter().collect();
+        let edges = edges_of(&lines);
+        let mut found: Vec<_> = edges
+            .iter()
+            .map(|edge| (edge.fleet, edge.from.zone(), edge.to.zone(), edge.rates))
+            .collect();
+        found.sort_by_key(|(_, from, ..)| *from);
+        let expected = [
+            ("gateway", "00", "01", [5.0, 0.0, 0.0]),
+            ("gateway", "01", "00", [4.0, 0.0, 0.0]),
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn rates_are_ranked_by_their_power_of_two() {
+        let rates = [0.0, 0.001, 1.0, 1.9, 2.0, 1024.0];
+        assert_eq!(rates.map(magnitude), [i32::MIN, -9, 0, 0, 1, 10]);
+    }
+}

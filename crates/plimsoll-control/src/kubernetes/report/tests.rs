@@ -5,11 +5,17 @@ use std::net::SocketAddr;
 use plimsoll_core::model::assignment::{AssignmentParts, ClusterLoadAssignment, LocalityParts};
 use plimsoll_core::model::zone_aware::ZoneAware;
 use plimsoll_core::time::Instant;
+use plimsoll_kubernetes::objects::Resource as _;
+use plimsoll_xds::ads::Variant;
+use plimsoll_xds::ads::message::NodeMessage;
+use plimsoll_xds::driver::{AdsHandler, AdsOpening};
+use plimsoll_xds::node::NodeInfo;
 use plimsoll_xds::replica::ReplicaRecord;
 
 use super::*;
+use crate::load_line::{Unknown, ZoneLine, ZoneTraffic};
 use crate::replicas::StoreInput;
-use crate::state::tests::driver::config;
+use crate::state::tests::driver::{config, parse};
 
 fn condition(kind: &str, status: &str, time: &str) -> Condition {
     Condition {
@@ -54,7 +60,16 @@ fn the_time_of_a_transition_changes_with_the_status_alone() {
         "1.00",
     );
     let next = next_status(&before, added, "t3", false).unwrap();
+    assert_eq!(next.conditions[0].last_transition_time, "t1");
     assert_eq!(next.conditions[1].last_transition_time, "t3");
+    let generation = PolicyStatus {
+        observed_generation: 2,
+        ..before.clone()
+    };
+    assert_eq!(
+        next_status(&before, generation.clone(), "t3", false),
+        Some(generation)
+    );
 }
 
 #[test]
@@ -107,4 +122,293 @@ fn the_first_replica_in_the_store_writes() {
     assert!(is_writer(&state), "its last state decides");
     state.handle_store(StoreInput::ReplicaPut(record("r0")), now);
     assert!(!is_writer(&state));
+}
+
+const CLUSTER: &str = "orders";
+
+/// A load line of `orders` with demand and load line of each zone of region `r`.
+fn line(zones: &[(&str, f64, f64)]) -> LoadLine {
+    let zone = |(name, demand, line): &(&str, f64, f64)| ZoneLine {
+        locality: Locality::new("r", name, ""),
+        demand: *demand,
+        capacity_share: 0.0,
+        line: *line,
+        above_line: None,
+    };
+    LoadLine {
+        fleet: "gateway".into(),
+        cluster: CLUSTER.into(),
+        mode: Mode::Enforce,
+        ramp: 100,
+        basis: "measured_demand",
+        on_fallback: false,
+        warming_up: false,
+        zones: zones.iter().map(zone).collect(),
+        seen: None,
+        now: Err(Unknown::NotComputed),
+        enforce: Err(Unknown::NotComputed),
+    }
+}
+
+/// Traffic of zones that serve these requests per second.
+fn serving(served: &[f64]) -> Traffic {
+    let zone = |served: &f64| ZoneTraffic {
+        served: *served,
+        ..ZoneTraffic::default()
+    };
+    Traffic {
+        zones: served.iter().map(zone).collect(),
+        ..Traffic::default()
+    }
+}
+
+/// A policy that is in force for these clusters.
+fn view(clusters: &[&str]) -> PolicyView {
+    let json = json!({"metadata": {"namespace": "shop", "name": "p", "generation": 4}});
+    let json = serde_json::from_value(json).unwrap();
+    let service = |name: &&str| (ObjectKey::new("shop", name), Arc::from(*name));
+    PolicyView {
+        policy: Arc::new(ZoneRoutingPolicy::from_json(json)),
+        clusters: clusters.iter().map(service).collect(),
+        has_target: true,
+        error: None,
+        distribute: Distribute::Off,
+    }
+}
+
+#[test]
+fn a_policy_is_accepted_if_it_applies_to_something() {
+    let invalid = PolicyView {
+        error: Some("spec.mode: wrong".to_owned()),
+        ..view(&[CLUSTER])
+    };
+    let lost = PolicyView {
+        has_target: false,
+        ..view(&[])
+    };
+    for (view, status, reason, message) in [
+        (invalid, "False", "Invalid", "spec.mode: wrong"),
+        (
+            lost,
+            "False",
+            "TargetNotFound",
+            "no Service of targetRefs exists, or it is not selected",
+        ),
+        (
+            view(&[]),
+            "False",
+            "Conflicted",
+            "another policy applies to all of its targets",
+        ),
+        (view(&["a", "b"]), "True", "Accepted", "applies to a, b"),
+    ] {
+        assert_eq!(accepted(&view), Verdict::new(status, reason, message));
+    }
+}
+
+#[test]
+fn zone_routing_is_true_when_measured_demand_steers() {
+    let reason = |mode: &str, clusters: &[&str], lines: &[LoadLine]| {
+        let state = State::new(config(&format!("mode: {mode}")), Instant::ORIGIN);
+        let lines: Vec<&LoadLine> = lines.iter().collect();
+        let verdict = zone_routing(&state, &view(clusters), &lines);
+        (verdict.status, verdict.reason)
+    };
+    let steered = || line(&[("a", 1.0, 1.0)]);
+    let idle = || line(&[("a", 0.0, 0.0)]);
+    let fallback = || LoadLine {
+        on_fallback: true,
+        ..steered()
+    };
+    let warming_up = || LoadLine {
+        warming_up: true,
+        ..steered()
+    };
+    let own = &[CLUSTER];
+    assert_eq!(reason("ENFORCE", &["x"], &[]), ("False", "NotAccepted"));
+    assert_eq!(reason("OFF", own, &[steered()]), ("False", "ModeOff"));
+    assert_eq!(reason("SHADOW", own, &[steered()]), ("False", "ModeShadow"));
+    let enforced = |lines: &[LoadLine]| reason("ENFORCE", own, lines);
+    assert_eq!(enforced(&[]), ("False", "NoDemand"));
+    assert_eq!(enforced(&[idle()]), ("False", "NoDemand"));
+    assert_eq!(enforced(&[idle(), fallback()]), ("False", "NoDemand"));
+    assert_eq!(enforced(&[warming_up()]), ("Unknown", "WarmingUp"));
+    let some = [fallback(), warming_up(), steered()];
+    assert_eq!(enforced(&some), ("True", "DemandSteers"));
+}
+
+#[test]
+fn zones_are_summed_over_fleets() {
+    let first = LoadLine {
+        now: Ok(serving(&[25.0, 15.0])),
+        seen: Some(serving(&[1.0, 1.0])),
+        ..line(&[("a", 30.0, 20.0), ("b", 10.0, 20.0)])
+    };
+    let second = LoadLine {
+        seen: Some(serving(&[45.0, 5.0])),
+        ..line(&[("b", 50.0, 30.0), ("c", 10.0, 0.0)])
+    };
+    let zone = |zone: &str, demand_percent, capacity_percent, load: &str| ZoneStatus {
+        zone: zone.to_owned(),
+        demand_percent,
+        capacity_percent,
+        load: load.to_owned(),
+    };
+    let expected = [
+        zone("r/a", 30, 29, "1.25"),
+        zone("r/b", 60, 71, "1.20"),
+        zone("r/c", 10, 0, "0.00"),
+    ];
+    assert_eq!(zones(&[&first, &second]), expected);
+    assert_eq!(
+        zones(&[&line(&[("a", 0.0, 0.0)])]),
+        [zone("r/a", 0, 0, "0.00")]
+    );
+}
+
+/// Services `orders` and `search` with six hosts in each of two zones of a region.
+fn two_services(region: &str) -> State {
+    let hosts = |net: u8| {
+        let hosts: Vec<String> = (1..=6)
+            .map(|host| format!("'10.0.{net}.{host}:80'"))
+            .collect();
+        hosts.join(", ")
+    };
+    let service = |name: &str| {
+        format!(
+            "{{cluster: {{name: {name}}}, endpoints: [\
+             {{locality: {{region: '{region}', zone: a}}, lb_endpoints: [{}]}}, \
+             {{locality: {{region: '{region}', zone: b}}, lb_endpoints: [{}]}}]}}",
+            hosts(0),
+            hosts(1)
+        )
+    };
+    let text = format!("services: [{}, {}]", service("orders"), service("search"));
+    State::new(parse(&text), Instant::ORIGIN)
+}
+
+#[test]
+fn the_service_with_most_demand_is_distributed() {
+    let orders = line(&[("a", 3.0, 0.0), ("b", 0.0, 0.0)]);
+    let of = |fleet: &str, zones| LoadLine {
+        fleet: fleet.into(),
+        cluster: "search".into(),
+        ..line(zones)
+    };
+    let one = of("one", &[("a", 0.0, 0.0), ("b", 2.0, 0.0)]);
+    let two = of("two", &[("a", 0.0, 0.0), ("b", 2.0, 0.0)]);
+    let lines = [&orders, &one, &two];
+    let distributed = |region: &str, distribute| {
+        let view = PolicyView {
+            distribute,
+            ..view(&["search", "orders"])
+        };
+        distribution(&two_services(region), &view, &lines)
+    };
+    assert_eq!(distributed("r", Distribute::Off), None);
+    // All demand is in zone b, whose capacity is half of it.
+    let to = json!({"r/a/*": 50, "r/b/*": 50});
+    let expected = |is_dry_run, distribute| ServiceDistribution {
+        service: ObjectKey::new("shop", "search"),
+        is_dry_run,
+        distribute,
+    };
+    let written = json!([{"from": "r/b/*", "to": to}]);
+    assert_eq!(
+        distributed("r", Distribute::Write),
+        Some(expected(false, Ok(written.clone())))
+    );
+    assert_eq!(
+        distributed("r", Distribute::DryRun),
+        Some(expected(true, Ok(written)))
+    );
+    let reason = "Istio needs the region of zones: set kubernetes.region";
+    assert_eq!(
+        distributed("", Distribute::Write),
+        Some(expected(false, Err(reason)))
+    );
+}
+
+#[test]
+fn the_outcome_of_a_distribution_is_a_condition() {
+    let mut status = PolicyStatus {
+        observed_generation: 4,
+        ..PolicyStatus::default()
+    };
+    add_distribute_condition(&mut status, Verdict::new("True", "Written", "done"));
+    let expected = Condition {
+        kind: "IstioDistribute".to_owned(),
+        status: "True".to_owned(),
+        observed_generation: 4,
+        reason: "Written".to_owned(),
+        message: "done".to_owned(),
+        ..Condition::default()
+    };
+    assert_eq!(status.conditions, [expected]);
+}
+
+#[tokio::test]
+async fn a_report_has_conditions_and_the_zones_of_its_own_clusters() {
+    let text = "services:
+- cluster: {name: orders}
+  endpoints: [{locality: {zone: a}, lb_endpoints: ['10.0.0.1:80']}]
+- cluster: {name: search}
+  endpoints: [{locality: {zone: b}, lb_endpoints: ['10.0.1.1:80']}]";
+    let (writer, handle) = crate::server::start(parse(text));
+    tokio::spawn(writer.run());
+    let bound = crate::run::Bound {
+        xds: ([127, 0, 0, 1], 18000).into(),
+        admin: None,
+        read_only: None,
+    };
+    let context = crate::run::Context::new(handle.clone(), bound);
+    let node = crate::state::tests::driver::node(crate::delivery::NodeClass::Envoy, "1", "a");
+    let _stream = open(&handle, node).await;
+    let lines = context.load_lines(std::time::Duration::from_secs(30)).await;
+    let lines = lines.unwrap();
+    assert_eq!(lines.iter().count(), 2);
+    let views = [view(&[CLUSTER])];
+    let inspect = move |state: &State, _| reports(state, &lines, &views);
+    let reports = handle.inspect(inspect).await.unwrap();
+    let [report] = &reports[..] else {
+        panic!("{reports:?}");
+    };
+    let names: Vec<&str> = report.status.zones.iter().map(|zone| &*zone.zone).collect();
+    assert_eq!(names, ["a"]);
+    let shown = report.status.conditions.iter();
+    let shown: Vec<_> = shown
+        .map(|one| {
+            (
+                &*one.kind,
+                &*one.status,
+                &*one.reason,
+                one.observed_generation,
+            )
+        })
+        .collect();
+    let expected = [
+        ("Accepted", "True", "Accepted", 4),
+        ("ZoneRouting", "False", "NoDemand", 4),
+    ];
+    assert_eq!(shown, expected);
+    assert_eq!(report.status.observed_generation, 4);
+    assert_eq!(
+        (&*report.policy.key.name, &report.distribution),
+        ("p", &None)
+    );
+}
+
+async fn open(handle: &crate::server::Handle, info: NodeInfo) -> impl Sized + use<> {
+    let opening = AdsOpening {
+        node: NodeMessage {
+            info,
+            raw: Default::default(),
+        },
+        variant: Variant::Delta,
+        peer: None,
+        identity: None,
+        returning: false,
+    };
+    let discovery = crate::server::Discovery::new(handle.clone());
+    AdsHandler::open(&discovery, opening).await.unwrap()
 }

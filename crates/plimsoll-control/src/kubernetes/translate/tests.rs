@@ -205,3 +205,66 @@ fn names_that_collide_belong_to_the_first() {
         "{refused:?}"
     );
 }
+
+#[test]
+fn a_policy_shows_the_clusters_that_it_applies_to() {
+    let mut cluster = Cluster::new("{}");
+    let two = json!([{"name": "http", "port": 80}, {"name": "grpc", "port": 81}]);
+    cluster.service("orders", &json!({}), &two);
+    cluster.service("search", &json!({}), &http());
+    let spec = |name: &str, target: &str| {
+        let json = json!({"metadata": {"namespace": "shop", "name": name}, "spec": {
+            "targetRefs": [{"kind": "Service", "name": target}],
+            "istio": {"distribute": "DryRun"}, "mode": "Enforce"}});
+        Arc::new(ZoneRoutingPolicy::from_json(
+            serde_json::from_value(json).unwrap(),
+        ))
+    };
+    let own = spec("p", "orders");
+    let change = Change::Applied(Arc::clone(&own));
+    cluster.inventory.handle_policy(change);
+    assert_eq!(cluster.batch().1, [""; 0]);
+    let key = ObjectKey::new("shop", "orders");
+    let view = cluster.translator.view(&own);
+    let expected = ["orders.shop:80", "orders.shop:81"].map(|name| (key.clone(), name.into()));
+    assert_eq!(view.clusters, expected);
+    assert_eq!((view.has_target, view.error), (true, None));
+    assert_eq!(view.distribute, Distribute::DryRun);
+    // A policy that is not in force, and one without target.
+    for (target, has_target) in [("orders", true), ("lost", false)] {
+        let view = cluster.translator.view(&spec("other", target));
+        assert_eq!((view.clusters, view.has_target), (vec![], has_target));
+        assert_eq!(view.distribute, Distribute::Off);
+    }
+}
+
+#[test]
+fn endpoints_that_terminate_are_draining_and_a_first_batch_is_complete() {
+    let mut cluster = Cluster::new("{}");
+    cluster.service("orders", &json!({}), &http());
+    let conditions = json!({"ready": false, "serving": true, "terminating": true});
+    let json = json!({"metadata": {"namespace": "shop", "name": "orders-1",
+            "labels": {"kubernetes.io/service-name": "orders"}}, "addressType": "IPv4",
+        "ports": [{"name": "http", "port": 8080}], "endpoints": [
+            {"addresses": ["10.0.0.1"], "conditions": conditions}, {"addresses": ["10.0.0.2"]}]});
+    let slice = EndpointSlice::from_json(serde_json::from_value(json).unwrap());
+    let applied = Change::Applied(Arc::new(slice));
+    cluster.inventory.handle_slice(applied, Instant::ORIGIN);
+    let (services, _) = cluster.batch();
+    let localities = services["orders.shop:80"].as_ref().unwrap();
+    let [locality] = localities.assignment.endpoints() else {
+        panic!("one locality: {localities:?}");
+    };
+    assert_eq!(locality.locality, Locality::default());
+    let health = locality.lb_endpoints.iter().map(|one| one.health_status);
+    let expected = [HealthStatus::Draining, HealthStatus::Unknown];
+    assert_eq!(health.collect::<Vec<_>>(), expected);
+    for is_complete in [true, false] {
+        let batch = Batch {
+            is_complete,
+            ..Batch::default()
+        };
+        let (changes, _) = cluster.translator.handle_batch(batch);
+        assert_eq!(changes.is_complete, is_complete);
+    }
+}

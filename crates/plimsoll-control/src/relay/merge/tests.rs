@@ -1,5 +1,8 @@
 //! Tests of resources that are passed on, rewritten, or absent.
 
+mod changes;
+mod improve;
+
 use bytes::Bytes;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::planner::weights::ReceiverWeights;
@@ -327,6 +330,29 @@ fn own_resources_are_not_subscribed_to_except_for_the_fleet_name() {
     let view = merge.poll_view().unwrap();
     let held = view.get(CLUSTER_LOAD_ASSIGNMENT).unwrap();
     assert!(held.get("local_cluster").is_none() && !held.is_absent("local_cluster"));
+}
+
+#[test]
+fn own_resources_are_not_absent_when_the_other_server_lacks_them() {
+    let mut merge = Merge::new(Arc::new(overlay(NodeClass::Envoy, "", 1)));
+    let listener = |name: &str| Resource::new(name, Bytes::from_static(b"\x0a\x03our"));
+    merge.subscribe(&subscriptions(&[(LISTENER, &["our", "their", "open"])]));
+    for name in ["our", "their"] {
+        merge.handle_upstream(ClientEvent::DoesNotExist {
+            type_url: LISTENER.into(),
+            name: name.into(),
+            timed_out: false,
+        });
+    }
+    // The file gets the listener after the other server has answered.
+    let mut ours = overlay(NodeClass::Envoy, "", 2);
+    ours.add_own(LISTENER, listener("our"));
+    merge.handle_overlay(Arc::new(ours));
+    let view = merge.poll_view().unwrap();
+    let listeners = view.get(LISTENER).unwrap();
+    assert!(!listeners.is_complete(), "one subscription is not answered");
+    assert!(listeners.get("our").is_some() && !listeners.is_absent("our"));
+    assert!(listeners.is_absent("their") && !listeners.is_absent("open"));
 }
 
 #[test]

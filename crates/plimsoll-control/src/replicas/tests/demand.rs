@@ -1,13 +1,19 @@
 //! What counts at every replica while nodes move and replicas or the store go away.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
+use plimsoll_core::model::load_report::ClusterStats;
+use plimsoll_core::time::Instant;
 use plimsoll_xds::node::NodeInfo;
 
+use super::super::table::{Owner, SharedNode};
+use super::super::{Replicas, Timing};
 use super::set::Set;
 use crate::delivery::NodeClass;
 use crate::fleet::StreamKind;
-use crate::state::tests::driver::{fleet, node};
+use crate::state::tests::driver::{fleet, node, stats};
 use crate::state::{ControlEvent, Suspicion, ViewKey};
 
 const TRUTH: [u64; 3] = [6000, 2000, 2000];
@@ -402,4 +408,33 @@ fn replicas_send_the_same_versions() {
     assert!(!versions[0].is_empty());
     assert_eq!(versions[0], versions[1]);
     assert_eq!(versions[0], versions[2]);
+}
+
+#[test]
+fn reports_are_repeated_after_the_next_is_due_and_before_they_are_forgotten() {
+    const INTERVAL: Duration = Duration::from_secs(10);
+    let [info, ..] = fleet(NodeClass::Envoy);
+    let repeated_after = |missed_intervals, reported: Option<u64>| {
+        let timing = Timing {
+            interval: INTERVAL,
+            missed_intervals,
+            lease_ttl: INTERVAL,
+        };
+        let replicas = Replicas::new("r0".into(), 1, timing);
+        let mut node = SharedNode::new(Arc::new(info.clone()), Owner::Us);
+        let report = |seconds| ClusterStats {
+            load_report_interval: Duration::from_secs(seconds),
+            ..stats("orders", 1)
+        };
+        node.stats = reported.map(report).into_iter().collect();
+        replicas.schedule(&mut node, Instant::ORIGIN);
+        node.due.unwrap().saturating_duration_since(Instant::ORIGIN)
+    };
+    assert_eq!(repeated_after(3, None), INTERVAL * 3 / 2);
+    assert_eq!(repeated_after(2, None), INTERVAL * 3 / 2);
+    assert_eq!(repeated_after(1, None), INTERVAL * 9 / 10);
+    // By the interval that the node used, which counts up to three times the requested one.
+    assert_eq!(repeated_after(3, Some(20)), INTERVAL * 3);
+    assert_eq!(repeated_after(1, Some(100)), INTERVAL * 27 / 10);
+    assert_eq!(repeated_after(3, Some(0)), Duration::from_millis(150));
 }

@@ -187,6 +187,50 @@ fn partial_demand_is_not_delivered() {
 }
 
 #[test]
+fn nodes_that_never_report_do_not_hold_back_demand() {
+    let mut driver = Driver::new("");
+    let [a, b, c] = fleet(NodeClass::Envoy);
+    for node in [&a, &b, &c] {
+        driver.open(node);
+    }
+    driver.traffic(&[(&a, 300), (&b, 100)], 5);
+    let plan = driver.state.fleet_plan("gateway").unwrap();
+    let zones: Vec<_> = plan.zones.iter().map(|zone| zone.locality.zone()).collect();
+    assert_eq!(zones, ["a", "b", "c"], "the silent zone is estimated");
+}
+
+#[test]
+fn due_timers_of_the_planner_are_processed_with_any_input() {
+    let (mut driver, [a, ..], _) = measured("", NodeClass::Envoy);
+    driver.events.clear();
+    driver.now = driver.now.saturating_add(Duration::from_secs(60));
+    driver.report(&a, "orders", 500);
+    let left = |event: &&ControlEvent| {
+        matches!(event, ControlEvent::Planner(PlannerEvent::NodeLeft { .. }))
+    };
+    assert_eq!(driver.events.iter().filter(left).count(), 2);
+}
+
+#[test]
+fn changed_demand_is_sent_to_all_receivers_of_lrs_responses() {
+    let (mut driver, [a, b, c], _) = measured("", NodeClass::Plimsoll);
+    let changed = |driver: &mut Driver| -> Vec<_> {
+        std::iter::from_fn(|| driver.state.poll_traffic()).collect()
+    };
+    assert_eq!(changed(&mut driver), []);
+    for (node, requests) in [(&a, 100), (&b, 100), (&c, 800)] {
+        let report = [stats("orders", requests)];
+        driver.state.handle_report(node, &report, driver.now);
+    }
+    let later = driver.now.saturating_add(Duration::from_secs(2));
+    driver.state.handle_timeout(later);
+    let sent = changed(&mut driver);
+    let keys = TrafficKey::all(&"gateway".into());
+    let expected = keys.map(|key| (key.clone(), driver.state.traffic(&key)));
+    assert_eq!(sent, expected);
+}
+
+#[test]
 fn without_reports_host_counts_are_delivered() {
     for class in NodeClass::ALL {
         let (mut driver, _, [key, ..]) = measured("", class);
@@ -283,6 +327,20 @@ fn a_zone_without_a_proxy_keeps_its_demand() {
     let total: u64 = weights.values().sum();
     // Zone c has a proxy that does not report, so its demand is estimated.
     assert_eq!(weights["d"] * 10_000 / total, 1000);
+}
+
+#[test]
+fn plimsoll_data_planes_get_fractions_of_zones_without_a_proxy() {
+    let (mut driver, [a, b, c], [key, ..]) = measured("", NodeClass::Plimsoll);
+    let mut config = ControlConfig::clone(driver.state.config());
+    config.zones.insert("d".into());
+    driver.reload(Arc::new(config));
+    let moved = node(NodeClass::Plimsoll, &c.node.id, "d");
+    driver.traffic(&[(&a, 500), (&b, 350), (&moved, 150)], 3);
+    let local = driver.assignment(&key, "local_cluster").unwrap();
+    let fractions = fractions(&local);
+    assert_eq!(fractions.keys().collect::<Vec<_>>(), ["a", "b", "c", "d"]);
+    assert_eq!(fractions["d"], 1000, "{fractions:?}");
 }
 
 #[test]

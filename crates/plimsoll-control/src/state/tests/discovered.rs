@@ -11,7 +11,7 @@ use plimsoll_xds::ads::{CLUSTER, CLUSTER_LOAD_ASSIGNMENT};
 use plimsoll_xds::node::NodeInfo;
 use proptest::prelude::*;
 
-use super::driver::{Driver, HEAD, fleet, locality_weights, parse};
+use super::driver::{Driver, HEAD, config, fleet, locality_weights, node, parse};
 use crate::config::Service;
 use crate::delivery::NodeClass;
 use crate::state::{DiscoveredChanges, DiscoveredService, ViewKey};
@@ -45,6 +45,11 @@ fn service(name: &str, settings: &str, hosts: [u8; 3]) -> DiscoveredService {
 
 impl Driver {
     fn discover(&mut self, changes: &[(&str, Option<DiscoveredService>)]) {
+        self.discover_without_drain(changes);
+        self.drain();
+    }
+
+    fn discover_without_drain(&mut self, changes: &[(&str, Option<DiscoveredService>)]) {
         let shared = changes
             .iter()
             .map(|(name, one)| (Arc::from(*name), one.clone()));
@@ -53,7 +58,6 @@ impl Driver {
             services: shared.collect(),
         };
         self.state.handle_discovered(&discovered, self.now);
-        self.drain();
     }
 
     /// Replaces all discovered services.
@@ -85,6 +89,9 @@ fn discovered_services_are_beside_those_of_the_file() {
     let [a, ..] = fleet(NodeClass::Envoy);
     let key = driver.open(&a);
     let before = driver.assignment(&key, "orders").unwrap();
+    let written = Arc::clone(driver.state.config());
+    driver.discover(&[("orders", Some(service("orders", "", [9, 9, 9])))]);
+    assert!(Arc::ptr_eq(&written, driver.state.config()));
     driver.discover(&[
         ("users", Some(service("users", "", [1, 1, 1]))),
         ("orders", Some(service("orders", "", [9, 9, 9]))),
@@ -92,7 +99,18 @@ fn discovered_services_are_beside_those_of_the_file() {
     assert_eq!(driver.services(&key), ["orders", "users"]);
     let after = driver.assignment(&key, "orders").unwrap();
     assert_eq!(before, after, "the file wins");
+    let known: Vec<_> = driver
+        .state
+        .discovered()
+        .keys()
+        .map(AsRef::as_ref)
+        .collect();
+    assert_eq!(known, ["orders", "users"]);
     // Without the file's service, the discovered one is in force, and the reverse.
+    driver.reload(parse(HEAD));
+    assert_ne!(driver.assignment(&key, "orders").unwrap(), before);
+    driver.reload(config(""));
+    assert_eq!(driver.assignment(&key, "orders").unwrap(), before);
     driver.reload(parse(HEAD));
     assert_ne!(driver.assignment(&key, "orders").unwrap(), before);
     assert_eq!(driver.services(&key), ["orders", "users"]);
@@ -159,6 +177,102 @@ fn demand_steers_discovered_services() {
         10000,
         "zone a has half of the hosts and of the demand"
     );
+}
+
+#[test]
+fn a_service_with_a_name_of_the_fleets_assignment_hides_it_until_it_is_gone() {
+    for name in ["local_cluster", "gateway"] {
+        let mut driver = empty();
+        let [a, ..] = fleet(NodeClass::Envoy);
+        let key = driver.open(&a);
+        let own = driver.assignment(&key, name);
+        driver.discover(&[(name, Some(service(name, "", [1, 1, 1])))]);
+        assert_ne!(driver.assignment(&key, name), own, "{name}");
+        driver.discover(&[(name, None)]);
+        assert_eq!(driver.assignment(&key, name), own, "{name}");
+    }
+}
+
+#[test]
+fn a_change_of_settings_rebuilds_fleets_only_if_their_ramp_changes() {
+    let mut driver = empty();
+    let [a, ..] = fleet(NodeClass::Envoy);
+    driver.open(&a);
+    driver.discover(&[("s1", Some(service("s1", "", [1, 1, 1])))]);
+    for (settings, rebuilds) in [("mode: SHADOW", false), ("ramp: 50", true)] {
+        let changed = service("s1", settings, [1, 1, 1]);
+        driver.discover_without_drain(&[("s1", Some(changed))]);
+        assert_eq!(!driver.state.dirty.is_empty(), rebuilds, "{settings}");
+        driver.drain();
+    }
+}
+
+#[test]
+fn demand_is_sent_again_after_a_change_of_settings_but_not_of_endpoints() {
+    let mut driver = empty();
+    let [a, ..] = fleet(NodeClass::Plimsoll);
+    driver.open(&a);
+    driver.discover(&[("s1", Some(service("s1", "", [1, 1, 1])))]);
+    for (settings, hosts, receivers) in [
+        ("mode: SHADOW", [1, 1, 1], 2),
+        ("mode: SHADOW", [2, 1, 1], 0),
+        ("mode: OFF", [3, 1, 1], 2),
+    ] {
+        let changed = service("s1", settings, hosts);
+        driver.discover_without_drain(&[("s1", Some(changed))]);
+        let sent = std::iter::from_fn(|| driver.state.poll_traffic()).count();
+        assert_eq!(sent, receivers, "{settings} {hosts:?}");
+        driver.drain();
+    }
+}
+
+#[test]
+fn zones_of_discovered_services_are_those_that_count() {
+    let mut driver = empty();
+    for zone in ["a", "x"] {
+        driver.open(&node(NodeClass::Envoy, zone, zone));
+    }
+    let counted = |driver: &Driver| {
+        let plan = driver.state.fleet_plan("gateway").unwrap();
+        let nodes = driver.state.fleets().counted_nodes("gateway");
+        (nodes, plan.counts.flat.all)
+    };
+    assert_eq!(counted(&driver), (2, 2), "no zone is known");
+    driver.discover(&[("users", Some(service("users", "", [1, 1, 1])))]);
+    assert_eq!(counted(&driver), (1, 1));
+}
+
+#[test]
+fn discovered_services_are_withheld_from_returning_clients_until_the_hold_ends() {
+    let mut driver = Driver::new("");
+    let [a, ..] = fleet(NodeClass::Grpc);
+    let key = driver.open_as(&a, true);
+    driver.discover(&[("users", Some(service("users", "", [1, 1, 1])))]);
+    assert!(driver.assignment(&key, "users").is_none());
+    driver.advance(12_000);
+    assert!(driver.assignment(&key, "users").is_some());
+    driver.discover(&[("carts", Some(service("carts", "", [1, 1, 1])))]);
+    assert!(driver.assignment(&key, "carts").is_some(), "without demand");
+}
+
+#[test]
+fn receivers_of_the_same_resources_share_the_updated_view() {
+    let mut driver = Driver::new("");
+    let envoys = ["a", "b"].map(|zone| driver.open(&node(NodeClass::Envoy, zone, zone)));
+    let unknown = ["x", "y"].map(|zone| driver.open(&node(NodeClass::Grpc, zone, zone)));
+    // The second change affects the cluster of Envoys, and no assignment.
+    for (settings, publications) in [("", [1, 1]), ("mode: OFF", [1, 0])] {
+        let before = [&envoys[0], &unknown[0]].map(|key| driver.view(key).generation());
+        driver.published.clear();
+        driver.discover(&[("users", Some(service("users", settings, [1, 1, 1])))]);
+        let keys = [&envoys, &unknown].into_iter();
+        for (([one, other], before), published) in keys.zip(before).zip(publications) {
+            assert_eq!(driver.publications(one), published, "{settings} {one:?}");
+            assert!(Arc::ptr_eq(driver.view(one), driver.view(other)));
+            let is_new = before < driver.view(one).generation();
+            assert_eq!(is_new, published > 0);
+        }
+    }
 }
 
 fn fleets() -> Vec<NodeInfo> {

@@ -8,7 +8,7 @@ use super::driver::*;
 use crate::config::ControlConfig;
 use crate::delivery::NodeClass;
 use crate::fleet::{OpenRefusal, StreamKind};
-use crate::state::{ControlEvent, Suspicion};
+use crate::state::{ControlEvent, MAX_EVENTS, Suspicion};
 use plimsoll_core::model::locality::Locality;
 use plimsoll_xds::node::NodeInfo;
 use std::sync::Arc;
@@ -168,6 +168,7 @@ fn views_of_unknown_zones_are_one() {
     assert!(Arc::ptr_eq(driver.view(&x), driver.view(&y)));
     let a = driver.open(&node(NodeClass::Grpc, "1", "a"));
     assert!(!driver.view(&a).has_same_content(driver.view(&x)));
+    assert!(Arc::ptr_eq(driver.view(&x), driver.view(&y)), "also now");
 }
 
 #[test]
@@ -200,4 +201,18 @@ fn destinations_that_the_service_does_not_have_are_shown_as_one() {
     assert!(scope.flows().count() <= 2);
     let raw: f64 = scope.demand().map(|zone| zone.raw_per_second).sum();
     assert!((raw - 501.0 * 100.0).abs() < 1.0, "{raw}");
+}
+
+#[test]
+fn the_oldest_of_too_many_events_are_dropped() {
+    let mut driver = Driver::new("");
+    driver.drain();
+    driver.events.clear();
+    for services in 0..=MAX_EVENTS {
+        driver.state.event(ControlEvent::ConfigApplied { services });
+    }
+    driver.drain();
+    assert_eq!(driver.events.len(), MAX_EVENTS);
+    let first = driver.events.first();
+    assert_eq!(first, Some(&ControlEvent::ConfigApplied { services: 1 }));
 }

@@ -1,5 +1,6 @@
 //! Tests of fleet membership, and of restarts of the control plane.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_xds::ads::{CLUSTER, CLUSTER_LOAD_ASSIGNMENT};
@@ -214,6 +215,95 @@ fn receivers_of_one_key_share_a_view() {
     let grpc = driver.open(&node(NodeClass::Grpc, "g", "a"));
     let b = driver.open(&node(NodeClass::Envoy, "b", "b"));
     assert!(keys[0] != grpc && keys[0] != b);
+    // Stock Envoys get the same resources in every zone.
+    let [a, b] = [driver.view(&keys[0]), driver.view(&b)];
+    assert!(Arc::ptr_eq(a, b));
+}
+
+#[test]
+fn the_hold_after_a_restart_ends_exactly_at_its_deadline() {
+    let mut driver = Driver::new("");
+    let gateway = "gateway".into();
+    let until = driver.now.saturating_add(Duration::from_secs(12));
+    let before = driver.now.saturating_add(Duration::from_millis(11_999));
+    for (now, holds) in [(driver.now, true), (before, true), (until, false)] {
+        assert_eq!(driver.state.is_holding(&gateway, now), holds, "{now:?}");
+        let [a, ..] = fleet(NodeClass::Envoy);
+        let key = driver
+            .state
+            .handle_open(&a, StreamKind::Ads, true, None, now)
+            .unwrap();
+        assert_eq!(key.returning, holds, "{now:?}");
+    }
+    assert_eq!(driver.state.poll_timeout(), Some(until));
+    driver.advance(12_000);
+    let late = driver.open_as(&node(NodeClass::Envoy, "late", "a"), true);
+    assert!(!late.returning, "it ends without demand, too");
+}
+
+#[test]
+fn a_service_without_reports_is_not_warming_up_with_others() {
+    let mut driver = Driver::new("");
+    let [a, ..] = fleet(NodeClass::Envoy);
+    driver.open(&a);
+    let is_warming_up = |driver: &Driver, cluster: &str| {
+        let [gateway, cluster] = ["gateway", cluster].map(Into::into);
+        driver.state.is_warming_up(&gateway, &cluster, driver.now)
+    };
+    assert!(is_warming_up(&driver, "carts"), "during the hold");
+    driver.advance(13_000);
+    driver.report(&a, "orders", 100);
+    assert!(is_warming_up(&driver, "orders"), "since its first report");
+    assert!(!is_warming_up(&driver, "carts"));
+    driver.advance(1000);
+    assert!(!is_warming_up(&driver, "orders"));
+}
+
+#[test]
+fn demand_ends_with_the_last_load_reporting_stream_only() {
+    let mut driver = Driver::new("");
+    let [a, ..] = fleet(NodeClass::Envoy);
+    driver.open(&a);
+    driver.open(&a);
+    driver.traffic(&[(&a, 100)], 3);
+    let reporting = |driver: &Driver| {
+        let view = driver.state.planner().fleet("gateway", driver.now);
+        view.map_or(0, |view| view.nodes_with_demand())
+    };
+    for (kind, expected) in [
+        (StreamKind::Ads, 1),
+        (StreamKind::Ads, 1),
+        (StreamKind::Lrs, 1),
+        (StreamKind::Lrs, 0),
+    ] {
+        driver.state.handle_close(&a, kind, driver.now);
+        // Shorter than a report that is missing.
+        driver.advance(1500);
+        assert_eq!(reporting(&driver), expected, "{kind:?}");
+        if expected > 0 {
+            driver.report(&a, "orders", 100);
+        }
+    }
+}
+
+#[test]
+fn a_fleet_is_known_while_it_has_a_node_or_a_view() {
+    let mut driver = Driver::new("");
+    let reporting = node(NodeClass::Envoy, "1", "a");
+    let state = &mut driver.state;
+    let opened = state.handle_open(&reporting, StreamKind::Lrs, false, None, driver.now);
+    opened.unwrap();
+    driver.traffic(&[(&reporting, 100)], 3);
+    assert!(driver.state.fleet_plan("gateway").is_some(), "no view");
+    let key = driver.open(&reporting);
+    driver.close(&reporting);
+    driver
+        .state
+        .handle_close(&reporting, StreamKind::Lrs, driver.now);
+    driver.advance(60_000);
+    assert_eq!(driver.state.fleets().node_count("gateway"), 0);
+    assert!(driver.state.fleet_plan("gateway").is_some(), "no node");
+    assert!(driver.state.view(&key).is_some());
 }
 
 #[test]

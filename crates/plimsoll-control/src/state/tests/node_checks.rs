@@ -100,3 +100,24 @@ fn two_proxies_with_one_id_are_reported_unless_one_reconnects() {
     driver.advance(60_000);
     assert_eq!(shared(&driver), [event]);
 }
+
+#[test]
+fn a_limited_number_of_shared_ids_is_watched() {
+    let mut driver = Driver::new("");
+    let mut open = |id: usize, streams: usize| {
+        let node = node(NodeClass::Envoy, &id.to_string(), "a");
+        for _ in 0..streams {
+            let now = driver.now;
+            let opened = driver
+                .state
+                .handle_open(&node, StreamKind::Lrs, false, None, now);
+            opened.unwrap();
+        }
+        driver.state.watched_ids.len()
+    };
+    assert_eq!(open(0, 1), 0, "one stream is what a proxy opens");
+    for id in 1..=1000 {
+        assert_eq!(open(id, 2), id);
+    }
+    assert_eq!(open(1001, 2), 1000);
+}

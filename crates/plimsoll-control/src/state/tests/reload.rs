@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use plimsoll_core::model::locality::Locality;
+use plimsoll_core::planner::FleetView;
 use plimsoll_xds::ads::{CLUSTER, LISTENER};
 
 use super::driver::{
@@ -72,6 +73,40 @@ fn changes_of_load_reporting_settings_are_published() {
     assert_eq!(settings.interval, Duration::from_secs(4));
     assert_eq!(settings.clusters, ["carts".into(), "orders".into()]);
     assert!(settings.report_endpoint_granularity);
+}
+
+#[test]
+fn the_fingerprint_is_that_of_the_file_in_force() {
+    let mut driver = Driver::new("");
+    let other = parse("services: [{cluster: {name: carts}}]");
+    assert_ne!(other.fingerprint(), config("").fingerprint());
+    for file in [config(""), other] {
+        driver.reload(file.clone());
+        assert_eq!(driver.state.fingerprint(), file.fingerprint());
+        assert_eq!(driver.state.file_config(), &file);
+    }
+}
+
+#[test]
+fn without_a_relay_only_reports_about_services_count() {
+    let mut driver = Driver::with_config(parse(HEAD));
+    let [a, ..] = &fleet(NodeClass::Envoy);
+    driver.open(a);
+    let mut orders = stats("orders", 10);
+    orders.upstream_locality_stats[0].locality = Locality::zone_only("b");
+    driver.state.handle_report(a, &[orders], driver.now);
+    let view = driver.state.planner().fleet("gateway", driver.now);
+    let clusters = view.iter().flat_map(FleetView::scopes);
+    assert_eq!(clusters.filter_map(|one| one.upstream_cluster()).count(), 0);
+    assert!(
+        driver
+            .state
+            .fleets()
+            .member("gateway", &a.node.id)
+            .unwrap()
+            .reported
+            .is_empty()
+    );
 }
 
 #[test]

@@ -124,6 +124,17 @@ mod tests {
     }
 
     #[test]
+    fn deleted_keys_are_those_of_nodes_and_replicas() {
+        let input = |key: &str| format!("{:?}", deleted("/p", key.as_bytes()));
+        let (fleet, id) = ("edge".into(), "1".into());
+        let node = StoreInput::NodeDeleted(NodeKey { fleet, id });
+        assert_eq!(input("/p/nodes/edge/1"), format!("{:?}", Some(node)));
+        let replica = StoreInput::ReplicaDeleted("r1".into());
+        assert_eq!(input("/p/replicas/r1"), format!("{:?}", Some(replica)));
+        assert_eq!(input("/p/other/r1"), "None");
+    }
+
+    #[test]
     fn other_keys_are_ignored() {
         for key in [
             "/plimsoll/nodes/a",

@@ -261,3 +261,15 @@ impl EtcdStore {
         sent.map_err(|_| SessionError::Stopped)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::outbox::MAX_RECORD;
+
+    #[test]
+    fn a_response_has_room_for_a_page_of_the_largest_records() {
+        let page = usize::try_from(PAGE).unwrap() * MAX_RECORD;
+        assert!((page..2 * page).contains(&MAX_MESSAGE), "{MAX_MESSAGE}");
+    }
+}

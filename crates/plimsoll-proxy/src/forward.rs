@@ -333,7 +333,11 @@ impl<'a> UpstreamRequest<'a> {
     ) -> Result<(), LocalReply> {
         let options = &self.runtime.config().http;
         let connection = exchange.connection();
-        let hash = hash_policy::hash(&self.forward.hash_policy, request.headers(), connection);
+        let hash = hash_policy::hash(
+            &self.forward.hash_policy,
+            request.headers(),
+            &connection.peer_ip,
+        );
         let needs_chunked = has_unexpected_body(request);
         *request.version_mut() = Version::HTTP_11;
         let fields = request.headers_mut();

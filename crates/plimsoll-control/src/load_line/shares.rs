@@ -134,7 +134,8 @@ impl ShareCache {
     }
 
     /// Computes shares whose inputs have changed, until `budget` is used up; the others follow in
-    /// later calls and stay as they were. The budget includes the time that another caller computes.
+    /// later calls and stay as they were. The budget includes the wait for another caller that
+    /// computes.
     pub(super) async fn refresh(&self, context: &Context, budget: Duration) -> Result<(), Stopped> {
         let started = tokio::time::Instant::now();
         let Ok(_turn) = tokio::time::timeout(budget, self.computing.lock()).await else {

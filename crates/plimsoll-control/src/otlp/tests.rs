@@ -373,8 +373,8 @@ async fn a_failure_and_the_recovery_are_logged_once() {
     let lines = lines.0.lock().unwrap().clone();
     let exports = lines
         .into_iter()
-        .map(|(level, text)| (level, text.trim_end().to_owned()));
-    let exports = exports.filter(|(_, text)| text.starts_with("message=export of metrics"));
+        .map(|(level, text)| (level, text.trim_end().to_owned()))
+        .filter(|(_, text)| text.starts_with("message=export of metrics"));
     let collector = format!("collector=http://{address}/");
     let expected = [
         (

@@ -608,8 +608,8 @@ fn discovery_streams_wait_for_the_services_of_kubernetes() {
         let (writer, handle) = start(parse("{kubernetes: {}, services: []}"));
         tokio::spawn(writer.run());
         let [a, ..] = fleet(NodeClass::Envoy);
-        let refused = Discovery::new(handle.clone()).open(opening(&a)).await;
-        let refused = refused.unwrap_err();
+        let discovery = Discovery::new(handle.clone());
+        let refused = discovery.open(opening(&a)).await.unwrap_err();
         assert_eq!(refused.code(), tonic::Code::Unavailable);
         let reason = "services of Kubernetes have not been listed since the start";
         assert_eq!(refused.message(), reason);

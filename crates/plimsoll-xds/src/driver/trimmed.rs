@@ -274,8 +274,8 @@ mod tests {
 
     fn field(number: u8, content: &[u8]) -> Vec<u8> {
         assert!(content.len() < 1 << 14);
-        let length = [content.len() & 0x7f | 0x80, content.len() >> 7];
-        let length = length.map(|byte| u8::try_from(byte).unwrap());
+        let length = [content.len() & 0x7f | 0x80, content.len() >> 7]
+            .map(|byte| u8::try_from(byte).unwrap());
         [&[number << 3 | 2], &length[..], content].concat()
     }
 

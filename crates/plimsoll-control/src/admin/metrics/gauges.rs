@@ -266,8 +266,9 @@ mod tests {
         let names: Vec<String> = (0..=MAX_UNKNOWN).map(|n| format!("c{n:02}")).collect();
         let services = names
             .iter()
-            .map(|name| format!("{{cluster: {{name: {name}}}}}"));
-        let services = services.collect::<Vec<_>>().join(", ");
+            .map(|name| format!("{{cluster: {{name: {name}}}}}"))
+            .collect::<Vec<_>>()
+            .join(", ");
         let zones = "fleets: {zones: [{zone: a}]}";
         let config = parse(&format!("{HEAD}{zones}\nservices: [{services}]"));
         let mut driver = Driver::with_config(config);

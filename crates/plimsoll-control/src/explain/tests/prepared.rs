@@ -111,8 +111,9 @@ fn loads_are_those_of_measured_demand_unless_a_proxy_explains_itself() {
             };
             let engine = matches!(class, NodeClass::Plimsoll | NodeClass::EnvoyModule);
             let is_used = !asked && (every_zone || !engine);
-            let rates = [("a", 500.0), ("b", 350.0), ("c", 150.0)];
-            let rates = rates.map(|(zone, rate)| (zone.to_owned(), rate)).to_vec();
+            let rates = [("a", 500.0), ("b", 350.0), ("c", 150.0)]
+                .map(|(zone, rate)| (zone.to_owned(), rate))
+                .to_vec();
             assert_eq!(
                 prepared.demand.map(rounded),
                 is_used.then_some(rates),

@@ -23,8 +23,8 @@ fn zone_aware(fields: &str) -> String {
 
 /// A policy of localities whose child selects endpoints by round robin.
 fn parent(message: &str, fields: &str) -> String {
-    let child = typed("round_robin.v3.RoundRobin", "");
-    let child = child.trim_start_matches("load_balancing_policy: ");
+    let policy = typed("round_robin.v3.RoundRobin", "");
+    let child = policy.trim_start_matches("load_balancing_policy: ");
     typed(
         message,
         &format!("{fields}, endpoint_picking_policy: {child}"),
@@ -52,8 +52,8 @@ fn the_source_of_fractions_is_listed_if_demand_is_used() {
         let changes = changed(&zone_aware(fields), service, NodeClass::Plimsoll);
         assert_eq!(changes, expected, "{fields} {service}");
     }
-    let envoy = ["locality_basis", "upstream_locality_basis"];
-    let envoy = envoy.map(|setting| one(setting, None, "HEALTHY_HOSTS_WEIGHT"));
+    let envoy = ["locality_basis", "upstream_locality_basis"]
+        .map(|setting| one(setting, None, "HEALTHY_HOSTS_WEIGHT"));
     let changes = changed(&zone_aware(metadata), "", NodeClass::Envoy);
     assert_eq!(changes, envoy, "fractions are not sent");
 }

@@ -364,8 +364,8 @@ async fn a_report_has_conditions_and_the_zones_of_its_own_clusters() {
     let context = crate::run::Context::new(handle.clone(), bound);
     let node = crate::state::tests::driver::node(crate::delivery::NodeClass::Envoy, "1", "a");
     let _stream = open(&handle, node).await;
-    let lines = context.load_lines(std::time::Duration::from_secs(30)).await;
-    let lines = lines.unwrap();
+    let budget = std::time::Duration::from_secs(30);
+    let lines = context.load_lines(budget).await.unwrap();
     assert_eq!(lines.iter().count(), 2);
     let views = [view(&[CLUSTER])];
     let inspect = move |state: &State, _| reports(state, &lines, &views);

@@ -87,8 +87,9 @@ fn shares_of_fleets_and_services_that_are_gone_are_dropped() {
     let cache = ShareCache::default();
     let known = |driver: &Driver| {
         cache.refresh_now(&driver.state, driver.now);
-        let pairs = ["edge", "gateway"].into_iter();
-        let pairs = pairs.flat_map(|fleet| ["carts", "orders"].map(|name| (fleet, name)));
+        let pairs = ["edge", "gateway"]
+            .into_iter()
+            .flat_map(|fleet| ["carts", "orders"].map(|name| (fleet, name)));
         let is_known =
             |(fleet, name): &(&str, &str)| cache.get(&((*fleet).into(), (*name).into())).is_some();
         pairs.filter(is_known).collect::<Vec<_>>()

@@ -274,7 +274,7 @@ fn nodes_that_left_or_moved_are_logged() {
          reason=\"silent\" suppressed=0",
         "message=node joined, left or moved what=\"moved\" fleet=edge node=n1 from=a locality=b \
          suppressed=0",
-    ];
-    let expected = expected.map(|text| (Level::INFO, text.to_owned()));
+    ]
+    .map(|text| (Level::INFO, text.to_owned()));
     assert_eq!(lines_of(&[left, moved]), expected);
 }

@@ -387,7 +387,10 @@ fn fleet_plan<'a>(
         None => names().next(),
     };
     name.and_then(|name| Some((name, state.fleet_plan(name)?)))
-        .ok_or_else(|| unknown("fleet", requested.unwrap_or_default(), names()))
+        .ok_or_else(|| match requested {
+            Some(requested) => unknown("fleet", requested, names()),
+            None => FieldError::new("fleet", "none is known yet: no proxy has connected"),
+        })
 }
 
 fn first_zone(plan: &FleetPlan) -> Locality {

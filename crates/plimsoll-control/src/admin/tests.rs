@@ -308,7 +308,10 @@ async fn errors_are_json() {
     assert!(status == 400 && error.contains("orders"), "{error}");
     assert_eq!(field, "cluster");
     let (_, error, field) = get("/api/v1/explain?cluster=orders&fleet=x").await;
-    assert!(error.contains("none is known yet"), "{error}");
+    assert_eq!(error, "\"x\" is not known; none is known yet");
+    assert_eq!(field, "fleet");
+    let (_, error, field) = get("/api/v1/explain?cluster=orders").await;
+    assert_eq!(error, "none is known yet: no proxy has connected");
     assert_eq!(field, "fleet");
     let (_, _, field) = get("/api/v1/explain?cluster=orders&region=r1").await;
     assert_eq!(field, "region");

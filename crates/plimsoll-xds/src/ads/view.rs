@@ -44,7 +44,8 @@ impl Resource {
 /// Resources of one type.
 #[derive(Clone, Debug, Default)]
 pub struct TypeResources {
-    resources: BTreeMap<Arc<str>, Resource>,
+    /// Shared with the streams, which remember what their clients have.
+    resources: BTreeMap<Arc<str>, Arc<Resource>>,
     absent: BTreeSet<Arc<str>>,
     complete: bool,
     version: OnceLock<Arc<str>>,
@@ -53,7 +54,11 @@ pub struct TypeResources {
 impl TypeResources {
     /// Creates a complete set: any other name is known not to exist.
     pub fn new(resources: impl IntoIterator<Item = Resource>) -> Self {
-        let named = |resource: Resource| (Arc::clone(&resource.name), resource);
+        Self::of_shared(resources.into_iter().map(Arc::new))
+    }
+
+    fn of_shared(resources: impl IntoIterator<Item = Arc<Resource>>) -> Self {
+        let named = |resource: Arc<Resource>| (Arc::clone(&resource.name), resource);
         Self {
             resources: resources.into_iter().map(named).collect(),
             complete: true,
@@ -79,14 +84,18 @@ impl TypeResources {
     #[must_use]
     pub fn retain(&self, keep: impl Fn(&str) -> bool) -> Self {
         let (kept, removed) = self
-            .iter()
-            .cloned()
+            .resources
+            .values()
             .partition::<Vec<_>, _>(|one| keep(&one.name));
-        let removed = removed.into_iter().map(|one| one.name);
+        let kept = Self::of_shared(kept.into_iter().cloned());
         if self.complete {
-            Self::new(kept)
-        } else {
-            Self::partial(kept, self.absent.iter().cloned().chain(removed))
+            return kept;
+        }
+        let removed = removed.into_iter().map(|one| Arc::clone(&one.name));
+        Self {
+            absent: self.absent.iter().cloned().chain(removed).collect(),
+            complete: false,
+            ..kept
         }
     }
 
@@ -105,7 +114,7 @@ impl TypeResources {
         };
         for (name, resource) in changes {
             match resource {
-                Some(resource) => drop(changed.resources.insert(name, resource)),
+                Some(resource) => drop(changed.resources.insert(name, Arc::new(resource))),
                 None => drop(changed.resources.remove(&name)),
             }
         }
@@ -114,11 +123,11 @@ impl TypeResources {
 
     /// Returns the resource of this name.
     pub fn get(&self, name: &str) -> Option<&Resource> {
-        self.resources.get(name)
+        self.resources.get(name).map(AsRef::as_ref)
     }
 
     /// Returns all resources by name.
-    pub(super) const fn by_name(&self) -> &BTreeMap<Arc<str>, Resource> {
+    pub(super) const fn by_name(&self) -> &BTreeMap<Arc<str>, Arc<Resource>> {
         &self.resources
     }
 
@@ -129,7 +138,7 @@ impl TypeResources {
 
     /// Iterates over the resources, ordered by name.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Resource> {
-        self.resources.values()
+        self.resources.values().map(AsRef::as_ref)
     }
 
     /// Returns the number of resources.

@@ -89,12 +89,12 @@ pub(super) fn response(
     version: Arc<str>,
     nonce: String,
 ) -> DeltaDiscoveryResponse {
-    let resource = |resource: Resource| DeltaResource {
-        name: resource.name,
+    let resource = |resource: Arc<Resource>| DeltaResource {
+        name: Arc::clone(&resource.name),
         version: resource.version.to_string(),
         resource: Some(Any {
             type_url: Arc::clone(type_url),
-            value: resource.body,
+            value: resource.body.clone(),
         }),
     };
     DeltaDiscoveryResponse {
@@ -148,7 +148,7 @@ fn load_initial_versions(state: &mut TypeState, request: &DeltaDiscoveryRequest)
                 body: Bytes::new(),
                 epoch: EARLIER_STREAM,
             };
-            state.accepted.insert(Arc::clone(name), accepted);
+            state.accepted.insert(Arc::clone(name), Arc::new(accepted));
         }
     }
 }

@@ -63,9 +63,9 @@ pub(super) fn response(
     version: Arc<str>,
     nonce: String,
 ) -> DiscoveryResponse {
-    let any = |resource: Resource| Any {
+    let any = |resource: Arc<Resource>| Any {
         type_url: Arc::clone(type_url),
-        value: resource.body,
+        value: resource.body.clone(),
     };
     DiscoveryResponse {
         type_url: Arc::clone(type_url),
@@ -135,7 +135,8 @@ fn next_full_state(state: &mut TypeState, resources: &TypeResources, keep_remove
         return nothing;
     }
     let mut new = set.values();
-    let changed = new.any(|new| needs_sending(state.accepted.get(&new.name), new));
+    let changed =
+        new.any(|new| needs_sending(state.accepted.get(&new.name).map(AsRef::as_ref), new));
     let due = state.response_due || changed || set.len() != state.accepted.len();
     if !due || state.is_nacked(&version, resources) {
         return nothing;
@@ -152,17 +153,17 @@ fn full_state_for(
     state: &TypeState,
     resources: &TypeResources,
     keep_removed: bool,
-) -> (BTreeMap<Arc<str>, Resource>, bool) {
+) -> (BTreeMap<Arc<str>, Arc<Resource>>, bool) {
     let subscribed = state.subscribed(resources).into_iter();
     let mut set: BTreeMap<_, _> = subscribed
-        .map(|resource| (Arc::clone(&resource.name), resource.clone()))
+        .map(|resource| (Arc::clone(&resource.name), Arc::clone(resource)))
         .collect();
     let mut kept = false;
     for (name, accepted) in &state.accepted {
         let absent = resources.is_absent(name);
         if !set.contains_key(name) && (keep_removed || !absent) {
             kept |= absent;
-            set.insert(Arc::clone(name), accepted.clone());
+            set.insert(Arc::clone(name), Arc::clone(accepted));
         }
     }
     (set, kept)

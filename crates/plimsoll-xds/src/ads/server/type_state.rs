@@ -38,7 +38,7 @@ pub(super) enum Next {
 
 #[derive(Debug)]
 pub(super) struct Draft {
-    pub(super) resources: Vec<Resource>,
+    pub(super) resources: Vec<Arc<Resource>>,
     pub(super) removed: Vec<Arc<str>>,
     /// The response carries the full state: resources it omits are deleted.
     pub(super) full_state: bool,
@@ -57,7 +57,7 @@ pub(super) struct TypeState {
     pub(super) type_url: Arc<str>,
     pub(super) subscription: Subscription,
     /// Resources the client accepted, within its subscription.
-    pub(super) accepted: BTreeMap<Arc<str>, Resource>,
+    pub(super) accepted: BTreeMap<Arc<str>, Arc<Resource>>,
     pub(super) known_absent: BTreeSet<Arc<str>>,
     /// Names to send regardless of what the client has.
     pub(super) resend: BTreeSet<Arc<str>>,
@@ -162,7 +162,7 @@ impl TypeState {
 
     /// Returns whether a response is in flight and the client lacks a resource that it never had.
     pub(super) fn has_new_in_flight(&self, view: &View) -> bool {
-        let is_new = |resource: &Resource| {
+        let is_new = |resource: &Arc<Resource>| {
             let nacked_alone = self.nacked_alone.get(&resource.name) == Some(&resource.version);
             !nacked_alone && !self.accepted.contains_key(&resource.name)
         };
@@ -171,9 +171,9 @@ impl TypeState {
         self.in_flight.is_some() && subscribed.any(is_new)
     }
 
-    pub(super) fn subscribed<'a>(&self, resources: &'a TypeResources) -> Vec<&'a Resource> {
+    pub(super) fn subscribed<'a>(&self, resources: &'a TypeResources) -> Vec<&'a Arc<Resource>> {
         if self.subscription.is_wildcard() {
-            return resources.iter().collect();
+            return resources.by_name().values().collect();
         }
         let names = self.subscription.names().iter();
         let found = look_up(names, resources.by_name());
@@ -185,7 +185,7 @@ impl TypeState {
         let Some(resources) = view.get(&self.type_url) else {
             return true;
         };
-        let has = |resource: &Resource| {
+        let has = |resource: &Arc<Resource>| {
             let accepted = self.accepted.get(&resource.name);
             let same = accepted.is_some_and(|accepted| accepted.version == resource.version);
             same && !self.resend.contains(&resource.name)
@@ -199,7 +199,7 @@ impl TypeState {
     }
 
     pub(super) fn is_change(&self, draft: &Draft) -> bool {
-        let is_new = |resource: &Resource| {
+        let is_new = |resource: &Arc<Resource>| {
             let accepted = self.accepted.get(&resource.name);
             accepted.is_none_or(|accepted| accepted.version != resource.version)
         };
@@ -236,7 +236,7 @@ impl TypeState {
 
     /// Returns new, changed or marked resources, for types without full-state responses. Resources
     /// that were NACKed together are returned one at a time, those NACKed alone not at all.
-    pub(super) fn changed(&mut self, resources: &TypeResources) -> Vec<Resource> {
+    pub(super) fn changed(&mut self, resources: &TypeResources) -> Vec<Arc<Resource>> {
         self.adopt_epochs(resources);
         self.clear_outdated_nacks(resources);
         let subscribed = self.subscribed(resources);
@@ -247,7 +247,8 @@ impl TypeState {
             .copied()
             .zip(accepted)
             .filter(|(resource, accepted)| {
-                needs_sending(*accepted, resource) || self.resend.contains(&resource.name)
+                needs_sending(accepted.map(AsRef::as_ref), resource)
+                    || self.resend.contains(&resource.name)
             })
             .map(|(resource, _)| resource)
             .filter(|resource| self.nacked_alone.get(&resource.name) != Some(&resource.version));
@@ -356,7 +357,8 @@ impl TypeState {
         // clusters): what it has is unknown until it accepts a response.
         self.response_due |= full_state;
         self.resend.extend(names(&resources).cloned());
-        let version = |resource: Resource| (resource.name, resource.version);
+        let version =
+            |resource: Arc<Resource>| (Arc::clone(&resource.name), Arc::clone(&resource.version));
         if full_state {
             let current = self.newest.as_ref().unwrap_or(&answered.source);
             let content = Some(current.version());
@@ -422,10 +424,10 @@ impl TypeState {
             .values_mut()
             .filter(|accepted| accepted.epoch == EARLIER_STREAM)
         {
-            if let Some(resource) = resources.get(&accepted.name)
+            if let Some(resource) = resources.by_name().get(&accepted.name)
                 && resource.version == accepted.version
             {
-                accepted.epoch = resource.epoch;
+                *accepted = Arc::clone(resource);
             }
         }
     }
@@ -437,6 +439,6 @@ pub(super) fn needs_sending(accepted: Option<&Resource>, resource: &Resource) ->
     })
 }
 
-fn names(resources: &[Resource]) -> impl Iterator<Item = &Arc<str>> {
+fn names(resources: &[Arc<Resource>]) -> impl Iterator<Item = &Arc<str>> {
     resources.iter().map(|resource| &resource.name)
 }

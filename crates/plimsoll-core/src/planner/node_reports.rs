@@ -21,7 +21,8 @@ pub(super) struct NodeReports {
     idle: bool,
     /// The reporting interval the node was asked for last, if it differs from the default.
     requested_interval: Option<Duration>,
-    clusters: BTreeMap<Arc<str>, Report>,
+    /// Boxed: a map has room for eleven entries, and most nodes report a few clusters.
+    clusters: BTreeMap<Arc<str>, Box<Report>>,
     /// Sum of the rates in `clusters`.
     total: Rate,
     /// What the node adds to the sum of its fleet; `None` before its first report is counted.
@@ -80,11 +81,12 @@ impl NodeReports {
     }
 
     pub(super) fn report(&self, cluster: &str) -> Option<&Report> {
-        self.clusters.get(cluster)
+        self.clusters.get(cluster).map(AsRef::as_ref)
     }
 
     pub(super) fn reports(&self) -> impl Iterator<Item = (&Arc<str>, &Report)> {
-        self.clusters.iter()
+        let clusters = self.clusters.iter();
+        clusters.map(|(cluster, report)| (cluster, report.as_ref()))
     }
 
     pub(super) fn requested_interval(&self) -> Option<Duration> {
@@ -94,11 +96,13 @@ impl NodeReports {
     /// Inserts or replaces a report; [`Self::settle`] updates the sums.
     pub(super) fn insert(&mut self, cluster: &Arc<str>, mut report: Report) {
         self.total.add(report.rate);
-        if let Some(before) = self.clusters.get(cluster) {
+        if let Some(before) = self.clusters.get_mut(cluster) {
             self.total.subtract(before.rate);
             report.counted = before.counted;
+            **before = report;
+        } else {
+            self.clusters.insert(Arc::clone(cluster), Box::new(report));
         }
-        self.clusters.insert(Arc::clone(cluster), report);
         self.idle = self.total == Rate::ZERO;
     }
 

@@ -46,8 +46,8 @@ use config::PLAUSIBLE_INTERVAL;
 pub use config::{PlannerConfig, PlannerConfigParts};
 pub use event::{IgnoreReason, LeaveReason, PlannerEvent};
 use fleet::{Fleet, ScopeKey};
-use fractions::{ZoneFraction, fractions};
-pub use plan::{Plan, PlanScope, UpdateCause};
+use fractions::{ZoneFraction, fractions, shared_fractions};
+pub use plan::{Plan, PlanScope, SharedPlan, SharedZone, UpdateCause};
 use scope::ScopeState;
 use timers::{SteadyClock, Timers};
 pub use view::{DominantNode, FleetView, Flow, FlowsBySource, NodeView, ScopeView, ZoneDemand};
@@ -300,6 +300,29 @@ impl Planner {
             }
         }
         self.evaluate(dirty, now);
+    }
+
+    /// Replaces the plan of a scope by one that another planner made from the same load reports, as
+    /// if this planner had made it. Planners that start from one plan publish the next one for the
+    /// same reason, and demand is smoothed from its rates on, so a set of planners stays together.
+    /// Returns the plan; `None` if no node of the scope has reported here.
+    pub fn adopt(&mut self, shared: &SharedPlan, now: Instant) -> Option<Arc<Plan>> {
+        let now = self.clock.advance(now);
+        let fleet = self.fleets.get_mut(&shared.scope.fleet)?;
+        let state = fleet.scope_mut(&shared.scope.upstream_cluster)?;
+        self.generation += 1;
+        let plan = Arc::new(Plan {
+            scope: shared.scope.clone(),
+            generation: self.generation,
+            cause: shared.cause,
+            warming_up: shared.warming_up,
+            observed_at: self.clock.to_driver_past(state.observed_at()),
+            zones: shared_fractions(&shared.zones).unwrap_or_default(),
+        });
+        state.adopt(Arc::clone(&plan), now);
+        self.pending.remove(&shared.scope);
+        self.evaluate(BTreeSet::from([shared.scope.clone()]), now);
+        Some(plan)
     }
 
     /// Returns the newest undelivered plan. The plan of a whole fleet comes before those of its

@@ -7,6 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use super::plan::SharedZone;
 use crate::counts::HostSetCounts;
 use crate::model::locality::Locality;
 use crate::units::{BASIS_POINTS, BasisPoints};
@@ -116,6 +117,23 @@ pub fn fractions(
         reporters: 0,
         estimated: true,
     }));
+    shares_of(zones)
+}
+
+/// Computes the fractions of zones that another planner has measured, like [`fractions`].
+pub(super) fn shared_fractions(zones: &[SharedZone]) -> Option<Vec<ZoneFraction>> {
+    let zone = |zone: &SharedZone| ZoneFraction {
+        locality: zone.locality.clone(),
+        fraction: BasisPoints::ZERO,
+        rate_per_second: zone.rate_per_second,
+        reporters: zone.reporters,
+        estimated: zone.estimated,
+    };
+    shares_of(zones.iter().map(zone).collect())
+}
+
+/// Sorts zones and sets the share of each by its rate; `None` if no zone has any demand.
+fn shares_of(mut zones: Vec<ZoneFraction>) -> Option<Vec<ZoneFraction>> {
     zones.sort_by(|a, b| a.locality.cmp(&b.locality));
     let rates: Vec<f64> = zones.iter().map(|zone| zone.rate_per_second).collect();
     let shares = largest_remainder_f64(&rates, BASIS_POINTS)?;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::fractions::ZoneFraction;
 use crate::locality_picking::demand::FractionMap;
+use crate::model::locality::Locality;
 use crate::time::Instant;
 
 /// The demand that a plan covers: all requests of a fleet, or those to one upstream cluster.
@@ -53,6 +54,26 @@ pub struct Plan {
     pub zones: Vec<ZoneFraction>,
 }
 
+/// The part of a [`Plan`] from which another planner makes the same one
+/// ([`Planner::adopt`](super::Planner::adopt)): what does not depend on who made it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SharedPlan {
+    pub scope: PlanScope,
+    pub cause: UpdateCause,
+    pub warming_up: bool,
+    /// Demand of every zone. Fractions follow from it.
+    pub zones: Vec<SharedZone>,
+}
+
+/// Demand of one zone in a [`SharedPlan`]; see [`ZoneFraction`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct SharedZone {
+    pub locality: Locality,
+    pub rate_per_second: f64,
+    pub reporters: u64,
+    pub estimated: bool,
+}
+
 impl Plan {
     /// Whether there is any demand. If not, fractions must no longer be sent: receivers fall back
     /// to host counts, at once or when the last fractions are stale.
@@ -63,6 +84,22 @@ impl Plan {
     /// Whether this plan repeats the previous one to keep receivers fresh.
     pub fn is_heartbeat(&self) -> bool {
         self.cause == UpdateCause::Heartbeat
+    }
+
+    /// Returns what another planner needs to make the same plan.
+    pub fn shared(&self) -> SharedPlan {
+        let zone = |zone: &ZoneFraction| SharedZone {
+            locality: zone.locality.clone(),
+            rate_per_second: zone.rate_per_second,
+            reporters: zone.reporters,
+            estimated: zone.estimated,
+        };
+        SharedPlan {
+            scope: self.scope.clone(),
+            cause: self.cause,
+            warming_up: self.warming_up,
+            zones: self.zones.iter().map(zone).collect(),
+        }
     }
 
     /// Returns the fractions as a map, for converters. Empty without data.

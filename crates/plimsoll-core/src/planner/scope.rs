@@ -18,6 +18,11 @@ use crate::time::Instant;
 /// Interval at which demand that is still converging is evaluated between reports.
 const SMOOTHING_TICK: Duration = Duration::from_secs(1);
 
+/// How long the plan of another planner holds before this one contradicts it. Load reports reach
+/// planners of a set at different times: two that see a difference would replace each other's plan
+/// again and again. The planner whose plan it is may replace it at any time.
+const ADOPTED_HOLD: Duration = Duration::from_secs(1);
+
 /// Sums of one fleet, or of one fleet and one upstream cluster.
 #[derive(Debug)]
 pub(super) struct ScopeState {
@@ -41,6 +46,8 @@ struct ZoneState {
 struct Published {
     plan: Arc<Plan>,
     at: Instant,
+    /// Until when the plan of another planner holds.
+    held_until: Option<Instant>,
 }
 
 impl ScopeState {
@@ -124,7 +131,25 @@ impl ScopeState {
     }
 
     pub(super) fn publish(&mut self, plan: Arc<Plan>, now: Instant) {
-        self.published = Some(Published { plan, at: now });
+        self.published = Some(Published {
+            plan,
+            at: now,
+            held_until: None,
+        });
+    }
+
+    /// Publishes the plan of another planner, and continues from its rates.
+    pub(super) fn adopt(&mut self, plan: Arc<Plan>, now: Instant) {
+        for zone in plan.zones.iter().filter(|zone| !zone.estimated) {
+            if let Some(known) = self.zones.get_mut(&zone.locality) {
+                known.smoothed.continue_from(zone.rate_per_second, now);
+            }
+        }
+        self.published = Some(Published {
+            plan,
+            at: now,
+            held_until: Some(now.saturating_add(ADOPTED_HOLD)),
+        });
     }
 
     pub(super) const fn observed_at(&self) -> Instant {
@@ -143,9 +168,17 @@ impl ScopeState {
         config: &PlannerConfig,
         now: Instant,
     ) -> Option<UpdateCause> {
-        let Some(Published { plan, at }) = &self.published else {
+        let Some(Published {
+            plan,
+            at,
+            held_until,
+        }) = &self.published
+        else {
             return (!zones.is_empty()).then_some(UpdateCause::FirstData);
         };
+        if held_until.is_some_and(|until| now < until) {
+            return None;
+        }
         match (plan.has_data(), !zones.is_empty()) {
             (false, false) => return None,
             (false, true) => return Some(UpdateCause::FirstData),
@@ -164,8 +197,9 @@ impl ScopeState {
         (at.saturating_add(config.heartbeat()) <= now).then_some(UpdateCause::Heartbeat)
     }
 
-    /// When to evaluate again without reports: at the heartbeat, at the end of the warm-up, and
-    /// every second while demand converges to `targets` worth an update. Fractions move in one
+    /// When to evaluate again without reports: at the heartbeat, at the end of the warm-up, when
+    /// another planner's plan has been held long enough, and every second while demand converges to
+    /// `targets` worth an update. Fractions move in one
     /// direction then, so if the end is not worth an update, nothing before is.
     pub(super) fn next_evaluation(
         &self,
@@ -174,7 +208,9 @@ impl ScopeState {
         now: Instant,
     ) -> Option<Instant> {
         let warm = self.is_warming_up(now).then_some(self.warm_at);
-        let published = self.published.as_ref().filter(|last| last.plan.has_data());
+        let last = self.published.as_ref();
+        let held = last.and_then(|last| last.held_until.filter(|until| now < *until));
+        let published = last.filter(|last| last.plan.has_data());
         let heartbeat = published.map(|last| last.at.saturating_add(config.heartbeat()));
         let tick = published.and_then(|last| {
             // One basis point less, because both fractions are rounded.
@@ -183,7 +219,7 @@ impl ScopeState {
                 && largest_move(&last.plan.zones, targets) >= worth;
             converging.then(|| now.saturating_add(SMOOTHING_TICK))
         });
-        [warm, heartbeat, tick].into_iter().flatten().min()
+        [warm, held, heartbeat, tick].into_iter().flatten().min()
     }
 
     fn is_idle(&self, tau: Duration, now: Instant) -> bool {

@@ -57,6 +57,13 @@ impl SmoothedRate {
         self.target = target;
     }
 
+    /// Continues from another value, smoothed from now on.
+    pub(super) fn continue_from(&mut self, value: f64, now: Instant) {
+        self.value = value;
+        self.at = self.at.max(now);
+        self.raw_until = self.raw_until.min(now);
+    }
+
     pub(super) fn at(&self, tau: Duration, now: Instant) -> f64 {
         if self.is_raw(self.at) {
             // The value was unsmoothed at the last update, with no newer target: it is its target.

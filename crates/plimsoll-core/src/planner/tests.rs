@@ -2,8 +2,8 @@
 //!
 //! This file holds the test harness. The tests are in `reports` (which demand counts, where, how
 //! long), `intervals` (changes of the reporting interval), `updates` (when plans are made),
-//! `closed_loop` (the effect of plans on routing), `views` (administrators' views) and `sequences`
-//! (random inputs).
+//! `adopted` (plans of other planners), `closed_loop` (the effect of plans on routing), `views`
+//! (administrators' views) and `sequences` (random inputs).
 
 use super::*;
 use crate::model::assignment::{AssignmentParts, LbEndpoint, LocalityParts};
@@ -11,6 +11,7 @@ use crate::model::load_report::UpstreamLocalityStats;
 use crate::model::locality::Locality;
 use std::net::SocketAddr;
 
+mod adopted;
 mod closed_loop;
 mod intervals;
 mod reports;

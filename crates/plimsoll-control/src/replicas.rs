@@ -10,6 +10,7 @@
 //! [`State`](crate::state::State) passes streams and load reports of its own nodes and the changes
 //! in the store, and applies the effects. `store` reads and writes the store.
 
+mod plans;
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,11 +18,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::model::load_report::{ClusterStats, Node};
+use plimsoll_core::planner::{Plan, SharedPlan};
 use plimsoll_core::time::Instant;
 use plimsoll_xds::node::NodeInfo;
 use plimsoll_xds::replica::{NodeRecord, ReplicaRecord};
 
 use crate::fleet::StreamKind;
+use plans::AgreedPlans;
+pub use plans::{PlanKey, Proposal, StoredPlan};
 use table::{Owner, SharedNode, Table};
 
 /// How long a node counts after its load reporting stream to this replica closed: it may be moving
@@ -52,18 +56,25 @@ impl NodeKey {
 #[derive(Clone, Debug)]
 pub enum StoreInput {
     /// Everything that is in the store. The store is connected from now on.
-    Snapshot {
-        nodes: Vec<StoredNode>,
-        replicas: Vec<ReplicaRecord>,
-    },
+    Snapshot(StoreSnapshot),
     NodePut(StoredNode),
     NodeDeleted(NodeKey),
     ReplicaPut(ReplicaRecord),
     ReplicaDeleted(Arc<str>),
+    PlanPut(StoredPlan),
+    PlanDeleted(PlanKey),
     /// This replica has another lease: the store drops what was written under the earlier one.
     LeaseChanged,
     /// The store cannot be reached, for this reason.
     Disconnected(String),
+}
+
+/// Everything that is in the store.
+#[derive(Clone, Debug, Default)]
+pub struct StoreSnapshot {
+    pub nodes: Vec<StoredNode>,
+    pub replicas: Vec<ReplicaRecord>,
+    pub plans: Vec<StoredPlan>,
 }
 
 /// A record in the store.
@@ -87,6 +98,10 @@ pub(crate) enum Effect {
     Silent(NodeKey),
     /// The node is at this replica and at another at the same time.
     Duplicate(NodeKey, Arc<str>),
+    /// Replicas agreed on the plan of another one.
+    Adopt(SharedPlan),
+    /// Replicas agreed on this plan of ours, or cannot be asked.
+    Deliver(Arc<Plan>),
 }
 
 /// A change of a record in the store.
@@ -126,6 +141,7 @@ pub struct Replicas {
     /// Fleets whose demand was in the store when this replica started.
     known_fleets: BTreeSet<Arc<str>>,
     others: BTreeMap<Arc<str>, (ReplicaRecord, Instant)>,
+    plans: AgreedPlans,
 }
 
 impl Replicas {
@@ -141,11 +157,17 @@ impl Replicas {
             synced: false,
             known_fleets: BTreeSet::new(),
             others: BTreeMap::new(),
+            plans: AgreedPlans::new(instance),
         }
     }
 
     pub(crate) const fn set_timing(&mut self, timing: Timing) {
         self.timing = timing;
+    }
+
+    /// Sets the hash of the configuration: replicas agree on plans that are made with the same one.
+    pub(crate) const fn set_configuration(&mut self, configuration: u64) {
+        self.plans.set_configuration(configuration);
     }
 
     /// Returns the name of this replica.
@@ -293,8 +315,14 @@ impl Replicas {
     pub(crate) fn handle_store(&mut self, input: StoreInput, now: Instant) -> Vec<Effect> {
         let mut effects = Vec::new();
         match input {
-            StoreInput::Snapshot { nodes, replicas } => {
+            StoreInput::Snapshot(StoreSnapshot {
+                nodes,
+                replicas,
+                plans,
+            }) => {
                 self.reconcile(nodes, &mut effects, now);
+                // After the load reports, which planners need to have in common.
+                self.plans.handle_snapshot(plans, &mut effects, now);
                 let named = |record: ReplicaRecord| (record.replica.as_str().into(), (record, now));
                 self.others = replicas.into_iter().map(named).collect();
                 self.connected = true;
@@ -309,16 +337,37 @@ impl Replicas {
             StoreInput::ReplicaDeleted(name) => {
                 self.others.remove(&name);
             }
+            StoreInput::PlanPut(stored) => self.plans.handle_put(stored, &mut effects, now),
+            StoreInput::PlanDeleted(key) => self.plans.handle_deleted(&key),
             StoreInput::LeaseChanged => self.writes.extend(self.table.owned_keys()),
-            StoreInput::Disconnected(_) => self.connected = false,
+            StoreInput::Disconnected(_) => {
+                self.connected = false;
+                self.plans.handle_disconnected(&mut effects);
+            }
         }
         effects
     }
 
-    /// Repeats the load reports of nodes that count by their record, and drops records that are
-    /// missing in the store.
+    /// Handles a plan to deliver. Returns it if there is nobody to agree on it with; otherwise it
+    /// is delivered as an effect.
+    pub(crate) fn handle_plan(&mut self, plan: Arc<Plan>, now: Instant) -> Option<Arc<Plan>> {
+        if !self.connected {
+            return Some(plan);
+        }
+        self.plans.propose(plan, now);
+        None
+    }
+
+    /// Returns the next plan to propose to the store.
+    pub(crate) fn poll_proposal(&mut self) -> Option<(PlanKey, Proposal)> {
+        self.plans.poll_proposal()
+    }
+
+    /// Repeats the load reports of nodes that count by their record, drops records that are missing
+    /// in the store, and delivers plans that the store does not answer.
     pub(crate) fn handle_timeout(&mut self, now: Instant) -> Vec<Effect> {
         let mut effects = Vec::new();
+        self.plans.handle_timeout(&mut effects, now);
         while let Some((key, mut node)) = self.table.take_due(now) {
             node.due = None;
             let missing = node.missing_since;
@@ -342,7 +391,8 @@ impl Replicas {
 
     /// Returns when to call [`Self::handle_timeout`].
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        self.table.next_due()
+        let due = [self.table.next_due(), self.plans.poll_timeout()];
+        due.into_iter().flatten().min()
     }
 
     /// Returns the next record to write.

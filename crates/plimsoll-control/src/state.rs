@@ -465,13 +465,7 @@ impl State {
             self.planner.handle_timeout(now);
         }
         while let Some(plan) = self.planner.poll_update() {
-            self.event(ControlEvent::Planned(Arc::clone(&plan)));
-            if self.awaits_store() {
-                // Other replicas may know more nodes.
-                self.waiting_plans.insert(plan.scope.clone(), plan);
-            } else {
-                self.take_plan(plan, now);
-            }
+            self.handle_plan(plan, now);
         }
         while let Some(event) = self.planner.poll_event() {
             if let (Some(replicas), PlannerEvent::NodeLeft { fleet, node, .. }) =
@@ -486,16 +480,33 @@ impl State {
         }
     }
 
-    /// Makes a plan the one to deliver, unless demand is still incomplete.
-    fn take_plan(&mut self, plan: Arc<Plan>, now: Instant) {
+    /// Delivers a plan, unless demand is still incomplete. Replicas agree on it first.
+    fn handle_plan(&mut self, plan: Arc<Plan>, now: Instant) {
+        if self.awaits_store() {
+            // Other replicas may know more nodes.
+            self.waiting_plans.insert(plan.scope.clone(), plan);
+            return;
+        }
         let fleet = &plan.scope.fleet;
         let replicas = self.replicas.as_ref();
         let complete = replicas.is_some_and(|replicas| replicas.knew(fleet));
         // Partial demand of a fleet would mislead more than the previous plan, which stays.
         if plan.warming_up && !complete && !self.all_nodes_reported(fleet, now) {
-            return;
+            return self.event(ControlEvent::Planned(plan));
         }
-        self.dirty.insert(Arc::clone(fleet));
+        let alone = match &mut self.replicas {
+            Some(replicas) => replicas.handle_plan(plan, now),
+            None => Some(plan),
+        };
+        if let Some(plan) = alone {
+            self.deliver(plan, now);
+        }
+    }
+
+    /// Makes a plan the one that views are built from.
+    fn deliver(&mut self, plan: Arc<Plan>, now: Instant) {
+        self.event(ControlEvent::Planned(Arc::clone(&plan)));
+        self.dirty.insert(Arc::clone(&plan.scope.fleet));
         if plan.scope.upstream_cluster.is_some() && !plan.has_data() {
             // Names of clusters come from load reports: they must not be kept forever.
             self.plan_times.remove(&plan.scope);

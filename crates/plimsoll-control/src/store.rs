@@ -10,6 +10,11 @@ mod key;
     allow(dead_code, reason = "only the client of etcd takes records out")
 )]
 mod outbox;
+#[cfg_attr(
+    not(feature = "etcd"),
+    allow(dead_code, reason = "only the client of etcd takes plans out")
+)]
+mod proposals;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,6 +29,9 @@ pub(crate) use key::{decode_part, encode_part};
 #[cfg(feature = "etcd")]
 pub(crate) use outbox::PendingWrite;
 pub(crate) use outbox::{Outbox, TooLarge};
+#[cfg(feature = "etcd")]
+pub(crate) use proposals::PendingProposal;
+pub(crate) use proposals::Proposals;
 
 /// Name of this replica, and of its process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +53,9 @@ pub struct StoreStats {
     failures: AtomicU64,
     /// Notified when the writer has added to `outbox`.
     pub(crate) changed: Notify,
+    pub(crate) proposals: Proposals,
+    /// Notified when the writer has added to `proposals`.
+    pub(crate) proposed: Notify,
 }
 
 impl StoreStats {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use plimsoll_core::model::load_report::ClusterStats;
+use plimsoll_core::planner::{SharedZone, UpdateCause};
 
 use crate::node::NodeInfo;
 
@@ -31,4 +32,14 @@ pub struct ReplicaRecord {
     pub started_unix_ms: u64,
     /// Nodes with a stream to this replica.
     pub nodes: u64,
+}
+
+/// Demand that replicas agreed to deliver. Fleet and upstream cluster are in its key.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlanRecord {
+    /// Process of the replica that made the plan.
+    pub instance: u64,
+    pub cause: UpdateCause,
+    pub warming_up: bool,
+    pub zones: Vec<SharedZone>,
 }

@@ -25,7 +25,8 @@ pub use crate::convert::load_report::{
 };
 pub use crate::convert::node::{decode_node, encode_node};
 pub use crate::convert::replica::{
-    decode_node_record, decode_replica_record, encode_node_record, encode_replica_record,
+    decode_node_record, decode_plan_record, decode_replica_record, encode_node_record,
+    encode_plan_record, encode_replica_record,
 };
 pub use crate::convert::route::decode_route_configuration;
 pub use plimsoll_schema::unsupported::ignored_fields;

@@ -28,7 +28,7 @@ mod pages;
 
 use super::*;
 use crate::config::{ConfigFile, ControlConfig};
-use crate::replicas::StoreInput;
+use crate::replicas::{StoreInput, StoreSnapshot};
 use crate::run::{Bound, Context};
 use crate::server::{Discovery, Handle, LoadReporting, start_replica};
 use crate::store::ReplicaIdentity;
@@ -83,14 +83,14 @@ impl Control {
             nodes: 2,
             ..ReplicaRecord::default()
         };
-        let snapshot = StoreInput::Snapshot {
-            nodes: Vec::new(),
+        let snapshot = StoreInput::Snapshot(StoreSnapshot {
             replicas: vec![
                 record("r0", own),
                 record("r1", own + 1),
                 record("r2", own + 1),
             ],
-        };
+            ..StoreSnapshot::default()
+        });
         control.handle.store(snapshot).await.unwrap();
         control
     }

@@ -3,5 +3,6 @@
 
 mod demand;
 mod inputs;
+mod plans;
 mod set;
 mod union;

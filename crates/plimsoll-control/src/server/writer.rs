@@ -374,7 +374,7 @@ impl Writer {
         self.publish_records();
     }
 
-    /// Hands over the records that changed to the task that writes them to the store.
+    /// Hands over records that changed, and plans, to the task that writes them to the store.
     fn publish_records(&mut self) {
         let Some(store) = &self.store else {
             return;
@@ -393,6 +393,14 @@ impl Writer {
         }
         if changed {
             store.changed.notify_one();
+        }
+        let mut proposed = false;
+        while let Some((key, proposal)) = self.state.poll_proposal() {
+            proposed = true;
+            store.proposals.push(key, &proposal);
+        }
+        if proposed {
+            store.proposed.notify_one();
         }
     }
 }

@@ -72,7 +72,7 @@ impl TrafficKey {
 #[derive(Clone, Debug, PartialEq)]
 pub enum ControlEvent {
     Planner(PlannerEvent),
-    /// The planner made a plan. It is not delivered while demand is still incomplete.
+    /// There is another plan. It is not delivered while demand is still incomplete.
     Planned(Arc<Plan>),
     ConfigApplied {
         services: usize,

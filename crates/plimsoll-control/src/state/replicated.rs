@@ -9,7 +9,7 @@ use plimsoll_xds::node::NodeInfo;
 use super::{ControlEvent, HOLD_MARGIN, State};
 use crate::config::ControlConfig;
 use crate::fleet::{Opened, StreamKind};
-use crate::replicas::{Effect, NodeKey, Replicas, StoreInput, Timing, Write};
+use crate::replicas::{Effect, NodeKey, PlanKey, Proposal, Replicas, StoreInput, Timing, Write};
 
 impl State {
     /// Makes this control plane one of several replicas. `instance` differs between processes with
@@ -17,7 +17,9 @@ impl State {
     #[must_use]
     pub fn with_replicas(mut self, replica: Arc<str>, instance: u64) -> Self {
         let timing = timing(&self.config);
-        self.replicas = Some(Replicas::new(replica, instance, timing));
+        let mut replicas = Replicas::new(replica, instance, timing);
+        replicas.set_configuration(self.fingerprint);
+        self.replicas = Some(replicas);
         // It starts when the store has been read.
         self.hold_until = None;
         self
@@ -50,7 +52,7 @@ impl State {
             let hold = self.config.load_reporting_interval + HOLD_MARGIN;
             self.hold_until = Some(now.saturating_add(hold));
             for plan in std::mem::take(&mut self.waiting_plans).into_values() {
-                self.take_plan(plan, now);
+                self.handle_plan(plan, now);
             }
         }
         self.process_due(now);
@@ -59,6 +61,11 @@ impl State {
     /// Returns the next record to write to the store.
     pub fn poll_store_write(&mut self) -> Option<(NodeKey, Write)> {
         self.replicas.as_mut()?.poll_write()
+    }
+
+    /// Returns the next plan to propose to the store.
+    pub fn poll_proposal(&mut self) -> Option<(PlanKey, Proposal)> {
+        self.replicas.as_mut()?.poll_proposal()
     }
 
     /// Returns what this control plane knows about its replicas; `None` without a store.
@@ -99,6 +106,7 @@ impl State {
         let timing = timing(&self.config);
         if let Some(replicas) = &mut self.replicas {
             replicas.set_timing(timing);
+            replicas.set_configuration(self.fingerprint);
         }
     }
 
@@ -140,6 +148,14 @@ impl State {
                     self.suspects.handle_event(&event, now);
                     self.event(event);
                 }
+                Effect::Adopt(shared) => {
+                    // Without load reports of the fleet, the first one makes a plan.
+                    if let Some(plan) = self.planner.adopt(&shared, now) {
+                        self.waiting_plans.remove(&plan.scope);
+                        self.deliver(plan, now);
+                    }
+                }
+                Effect::Deliver(plan) => self.deliver(plan, now),
             }
         }
     }

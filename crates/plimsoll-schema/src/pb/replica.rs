@@ -2,7 +2,9 @@
 //! new field gets a new number, so that replicas of two versions can run at the same time.
 
 use bytes::Bytes;
-use prost::Message;
+use prost::{Enumeration, Message};
+
+use super::LocalityMessage;
 
 /// What one replica knows about a node: the value of the node's key.
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -38,4 +40,44 @@ pub struct ReplicaRecordMessage {
     /// Nodes with a stream to this replica.
     #[prost(uint64, tag = "7")]
     pub nodes: u64,
+}
+
+/// Demand that replicas deliver to a fleet: the value of a plan's key.
+#[derive(Clone, PartialEq, Message)]
+pub struct PlanRecordMessage {
+    /// Process of the replica that made the plan.
+    #[prost(fixed64, tag = "1")]
+    pub instance: u64,
+    #[prost(enumeration = "PlanCauseMessage", tag = "2")]
+    pub cause: i32,
+    #[prost(bool, tag = "3")]
+    pub warming_up: bool,
+    #[prost(message, repeated, tag = "4")]
+    pub zones: Vec<PlanZoneMessage>,
+}
+
+/// Demand of one zone in a plan.
+#[derive(Clone, PartialEq, Message)]
+pub struct PlanZoneMessage {
+    #[prost(message, optional, tag = "1")]
+    pub locality: Option<LocalityMessage>,
+    #[prost(double, tag = "2")]
+    pub rate_per_second: f64,
+    #[prost(uint64, tag = "3")]
+    pub reporters: u64,
+    /// No node of the zone reports.
+    #[prost(bool, tag = "4")]
+    pub estimated: bool,
+}
+
+/// Why a plan was made. A cause of a later version is read as the first one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Enumeration)]
+#[repr(i32)]
+pub enum PlanCauseMessage {
+    FractionsMoved = 0,
+    FirstData = 1,
+    Heartbeat = 2,
+    NoData = 3,
+    WarmedUp = 4,
+    ZonesChanged = 5,
 }

@@ -1,13 +1,16 @@
 //! Decoding and encoding of the records that replicas of a control plane share.
 
 use bytes::Bytes;
+use plimsoll_core::planner::{SharedZone, UpdateCause};
 use prost::Message;
 
 use super::load_report::{decode_load_stats_request, encode_load_stats_request};
 use crate::lrs::message::LoadStatsRequest;
-use crate::replica::{NodeRecord, ReplicaRecord};
+use crate::replica::{NodeRecord, PlanRecord, ReplicaRecord};
 use plimsoll_schema::error::DecodeError;
-use plimsoll_schema::pb::replica::{NodeRecordMessage, ReplicaRecordMessage};
+use plimsoll_schema::pb::replica::{
+    NodeRecordMessage, PlanCauseMessage, PlanRecordMessage, PlanZoneMessage, ReplicaRecordMessage,
+};
 
 /// Decodes the record of a node.
 pub fn decode_node_record(bytes: &[u8]) -> Result<NodeRecord, DecodeError> {
@@ -63,6 +66,71 @@ pub fn encode_replica_record(record: &ReplicaRecord) -> Vec<u8> {
         configuration: record.configuration,
         started_unix_ms: record.started_unix_ms,
         nodes: record.nodes,
+    };
+    message.encode_to_vec()
+}
+
+/// Decodes the record of a plan. Rates that are no rates are an error: they would stay in the
+/// smoothed demand of every replica.
+pub fn decode_plan_record(bytes: &[u8]) -> Result<PlanRecord, DecodeError> {
+    let message = PlanRecordMessage::decode(bytes)?;
+    let cause = match message.cause() {
+        PlanCauseMessage::FractionsMoved => UpdateCause::FractionsMoved,
+        PlanCauseMessage::FirstData => UpdateCause::FirstData,
+        PlanCauseMessage::Heartbeat => UpdateCause::Heartbeat,
+        PlanCauseMessage::NoData => UpdateCause::NoData,
+        PlanCauseMessage::WarmedUp => UpdateCause::WarmedUp,
+        PlanCauseMessage::ZonesChanged => UpdateCause::ZonesChanged,
+    };
+    let mut zones: Vec<SharedZone> = Vec::with_capacity(message.zones.len());
+    for (index, zone) in message.zones.into_iter().enumerate() {
+        let error = |field: &str, reason: &str| {
+            let path = format!("zones[{index}].{field}");
+            Err(DecodeError::new(path, reason))
+        };
+        let locality = zone.locality.map(Into::into).unwrap_or_default();
+        if zones.last().is_some_and(|last| last.locality >= locality) {
+            return error("locality", "is not above the one before it");
+        }
+        if !zone.rate_per_second.is_finite() || zone.rate_per_second < 0.0 {
+            return error("rate_per_second", "is not a rate");
+        }
+        zones.push(SharedZone {
+            locality,
+            rate_per_second: zone.rate_per_second,
+            reporters: zone.reporters,
+            estimated: zone.estimated,
+        });
+    }
+    Ok(PlanRecord {
+        instance: message.instance,
+        cause,
+        warming_up: message.warming_up,
+        zones,
+    })
+}
+
+/// Encodes the record of a plan.
+pub fn encode_plan_record(record: &PlanRecord) -> Vec<u8> {
+    let cause = match record.cause {
+        UpdateCause::FractionsMoved => PlanCauseMessage::FractionsMoved,
+        UpdateCause::FirstData => PlanCauseMessage::FirstData,
+        UpdateCause::Heartbeat => PlanCauseMessage::Heartbeat,
+        UpdateCause::NoData => PlanCauseMessage::NoData,
+        UpdateCause::WarmedUp => PlanCauseMessage::WarmedUp,
+        UpdateCause::ZonesChanged => PlanCauseMessage::ZonesChanged,
+    };
+    let zone = |zone: &SharedZone| PlanZoneMessage {
+        locality: Some((&zone.locality).into()),
+        rate_per_second: zone.rate_per_second,
+        reporters: zone.reporters,
+        estimated: zone.estimated,
+    };
+    let message = PlanRecordMessage {
+        instance: record.instance,
+        cause: cause.into(),
+        warming_up: record.warming_up,
+        zones: record.zones.iter().map(zone).collect(),
     };
     message.encode_to_vec()
 }
@@ -137,5 +205,60 @@ mod tests {
         let bytes = encode_replica_record(&replica);
         assert_eq!(decode_replica_record(&bytes).unwrap(), replica);
         assert!(decode_replica_record(&[0xff]).is_err());
+    }
+
+    fn plan(zones: &[(&str, f64)]) -> PlanRecord {
+        let zone = |&(zone, rate_per_second): &(&str, f64)| SharedZone {
+            locality: Locality::zone_only(zone),
+            rate_per_second,
+            reporters: 3,
+            estimated: zone == "b",
+        };
+        PlanRecord {
+            instance: 7,
+            cause: UpdateCause::NoData,
+            warming_up: true,
+            zones: zones.iter().map(zone).collect(),
+        }
+    }
+
+    #[test]
+    fn a_plan_survives_a_round_trip() {
+        for cause in [
+            UpdateCause::FirstData,
+            UpdateCause::FractionsMoved,
+            UpdateCause::Heartbeat,
+            UpdateCause::NoData,
+            UpdateCause::WarmedUp,
+            UpdateCause::ZonesChanged,
+        ] {
+            let plan = PlanRecord {
+                cause,
+                ..plan(&[("a", 0.1 + 0.2), ("b", 0.0)])
+            };
+            let bytes = encode_plan_record(&plan);
+            assert_eq!(decode_plan_record(&bytes).unwrap(), plan);
+        }
+        let empty = plan(&[]);
+        let bytes = encode_plan_record(&empty);
+        assert_eq!(decode_plan_record(&bytes).unwrap(), empty);
+    }
+
+    #[test]
+    fn a_plan_with_wrong_zones_is_an_error() {
+        let not_above = "zones[1].locality: is not above the one before it";
+        let no_rate = "zones[1].rate_per_second: is not a rate";
+        for (zones, expected) in [
+            ([("b", 1.0), ("a", 1.0)], not_above),
+            ([("a", 1.0), ("a", 1.0)], not_above),
+            ([("a", 1.0), ("b", f64::NAN)], no_rate),
+            ([("a", 1.0), ("b", f64::INFINITY)], no_rate),
+            ([("a", 1.0), ("b", -1.0)], no_rate),
+        ] {
+            let bytes = encode_plan_record(&plan(&zones));
+            let error = decode_plan_record(&bytes).unwrap_err();
+            assert_eq!(error.to_string(), expected);
+        }
+        assert!(decode_plan_record(&[0xff]).is_err());
     }
 }

@@ -67,7 +67,7 @@ mod tests {
     use std::sync::Arc;
 
     use plimsoll_control::config::{ConfigFile, ControlConfig};
-    use plimsoll_control::replicas::StoreInput;
+    use plimsoll_control::replicas::{StoreInput, StoreSnapshot};
     use plimsoll_xds::replica::ReplicaRecord;
 
     use super::*;
@@ -104,10 +104,10 @@ mod tests {
             ..ReplicaRecord::default()
         };
         let own = config.fingerprint();
-        let snapshot = StoreInput::Snapshot {
-            nodes: Vec::new(),
+        let snapshot = StoreInput::Snapshot(StoreSnapshot {
             replicas: vec![record("r0", own), record("r1", own)],
-        };
+            ..StoreSnapshot::default()
+        });
         state.handle_store(snapshot, now);
         assert_eq!(texts(&state), [""; 0]);
         state.handle_store(StoreInput::ReplicaPut(record("r2", own + 1)), now);

@@ -14,7 +14,7 @@ use plimsoll_xds::replica::ReplicaRecord;
 
 use super::*;
 use crate::load_line::{Unknown, ZoneLine, ZoneTraffic};
-use crate::replicas::StoreInput;
+use crate::replicas::{StoreInput, StoreSnapshot};
 use crate::state::tests::driver::{config, parse};
 
 fn condition(kind: &str, status: &str, time: &str) -> Condition {
@@ -110,9 +110,11 @@ fn the_first_replica_in_the_store_writes() {
     };
     let mut state = State::new(config(""), now).with_replicas("r1".into(), 1);
     assert!(!is_writer(&state), "the store has not been read");
-    let snapshot = |names: &[&str]| StoreInput::Snapshot {
-        nodes: Vec::new(),
-        replicas: names.iter().map(|name| record(name)).collect(),
+    let snapshot = |names: &[&str]| {
+        StoreInput::Snapshot(StoreSnapshot {
+            replicas: names.iter().map(|name| record(name)).collect(),
+            ..StoreSnapshot::default()
+        })
     };
     state.handle_store(snapshot(&["r0", "r1", "r2"]), now);
     assert!(!is_writer(&state));

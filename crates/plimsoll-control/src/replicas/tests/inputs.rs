@@ -7,7 +7,9 @@ use plimsoll_core::time::Instant;
 use plimsoll_xds::node::NodeInfo;
 use plimsoll_xds::replica::{NodeRecord, ReplicaRecord};
 
-use super::super::{Effect, NodeKey, Replicas, StoreInput, StoredNode, Timing, Write};
+use super::super::{
+    Effect, NodeKey, Replicas, StoreInput, StoreSnapshot, StoredNode, Timing, Write,
+};
 use crate::delivery::NodeClass;
 use crate::fleet::StreamKind;
 use crate::state::tests::driver::{node, stats};
@@ -45,10 +47,10 @@ fn key(id: &str) -> NodeKey {
 }
 
 fn snapshot(nodes: Vec<StoredNode>) -> StoreInput {
-    StoreInput::Snapshot {
+    StoreInput::Snapshot(StoreSnapshot {
         nodes,
-        replicas: Vec::new(),
-    }
+        ..StoreSnapshot::default()
+    })
 }
 
 /// A record that `r1` wrote; without a load report for `None`.
@@ -242,10 +244,10 @@ fn replicas_are_known_by_their_records() {
             |(record, at): &(ReplicaRecord, Instant)| (record.replica.clone(), record.nodes, *at);
         all.map(one).collect::<Vec<_>>()
     };
-    let input = StoreInput::Snapshot {
-        nodes: Vec::new(),
+    let input = StoreInput::Snapshot(StoreSnapshot {
         replicas: vec![record("r1", 3), record("r2", 4)],
-    };
+        ..StoreSnapshot::default()
+    });
     replica.handle_store(input, at(1));
     assert!(replica.is_connected() && replica.is_synced());
     replica.handle_store(StoreInput::ReplicaPut(record("r1", 5)), at(2));

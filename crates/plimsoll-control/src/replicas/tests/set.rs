@@ -3,11 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use plimsoll_core::time::Instant;
 use plimsoll_xds::node::NodeInfo;
+use plimsoll_xds::replica::PlanRecord;
 use plimsoll_xds::wire::{decode_node_record, encode_node_record};
 
+use crate::config::ControlConfig;
 use crate::fleet::StreamKind;
-use crate::replicas::{NodeKey, StoreInput, StoredNode, Write};
+use crate::replicas::{
+    NodeKey, PlanKey, Proposal, StoreInput, StoreSnapshot, StoredNode, StoredPlan, Write,
+};
 use crate::state::State;
 use crate::state::tests::driver::{Driver, config, stats};
 
@@ -18,6 +23,7 @@ type Stored = (Vec<u8>, u64, i64);
 #[derive(Default)]
 pub(super) struct FakeStore {
     pub(super) records: BTreeMap<NodeKey, Stored>,
+    pub(super) plans: BTreeMap<PlanKey, (PlanRecord, i64)>,
     revision: i64,
 }
 
@@ -30,6 +36,7 @@ pub(super) struct Replica {
     /// Changes of the store that were not delivered yet.
     changes: Vec<StoreInput>,
     writes: Vec<(NodeKey, Write)>,
+    proposals: Vec<(PlanKey, Proposal)>,
 }
 
 pub(super) struct Set {
@@ -39,12 +46,10 @@ pub(super) struct Set {
 }
 
 impl Replica {
-    fn new(name: usize, instance: u64, like: Option<&Driver>) -> Self {
-        let mut driver = Driver::with_config(config(""));
-        if let Some(other) = like {
-            driver.now = other.now;
-        }
-        let state = State::new(config(""), driver.now);
+    fn new(name: usize, instance: u64, config: &Arc<ControlConfig>, now: Instant) -> Self {
+        let mut driver = Driver::with_config(Arc::clone(config));
+        driver.now = now;
+        let state = State::new(Arc::clone(config), now);
         driver.state = state.with_replicas(format!("r{name}").into(), instance);
         Self {
             driver,
@@ -52,6 +57,7 @@ impl Replica {
             seen: None,
             changes: Vec::new(),
             writes: Vec::new(),
+            proposals: Vec::new(),
         }
     }
 
@@ -60,6 +66,10 @@ impl Replica {
         while let Some(write) = self.driver.state.poll_store_write() {
             self.writes.retain(|(key, _)| *key != write.0);
             self.writes.push(write);
+        }
+        while let Some(proposal) = self.driver.state.poll_proposal() {
+            self.proposals.retain(|(key, _)| *key != proposal.0);
+            self.proposals.push(proposal);
         }
     }
 
@@ -72,6 +82,10 @@ impl Replica {
 impl Set {
     /// Replicas that are connected to an empty store.
     pub(super) fn new(replicas: usize) -> Self {
+        Self::with_config(replicas, &config(""))
+    }
+
+    pub(super) fn with_config(replicas: usize, config: &Arc<ControlConfig>) -> Self {
         let mut set = Self {
             store: FakeStore::default(),
             replicas: Vec::new(),
@@ -79,7 +93,8 @@ impl Set {
         };
         for name in 0..replicas {
             set.instances += 1;
-            set.replicas.push(Replica::new(name, set.instances, None));
+            let replica = Replica::new(name, set.instances, config, Instant::ORIGIN);
+            set.replicas.push(replica);
             set.connect(name);
         }
         set
@@ -96,27 +111,37 @@ impl Set {
                 revision: *revision,
             });
         let nodes = stored.collect();
+        let plans = self.store.plans.iter();
+        let plans = plans.map(|(key, (record, revision))| StoredPlan {
+            key: key.clone(),
+            record: record.clone(),
+            revision: *revision,
+        });
+        let plans = plans.collect();
         let one = &mut self.replicas[replica];
         one.seen = Some(self.store.revision);
         one.changes.clear();
-        one.input(StoreInput::Snapshot {
+        one.input(StoreInput::Snapshot(StoreSnapshot {
             nodes,
-            replicas: Vec::new(),
-        });
+            plans,
+            ..StoreSnapshot::default()
+        }));
         self.exchange();
     }
 
     pub(super) fn disconnect(&mut self, replica: usize) {
         let one = &mut self.replicas[replica];
         one.seen = None;
+        one.proposals.clear();
         one.input(StoreInput::Disconnected("test".to_owned()));
     }
 
     /// Replaces a replica by a new process of the same name, which has not read the store.
     pub(super) fn restart(&mut self, replica: usize) {
         self.instances += 1;
-        let old = &self.replicas[replica];
-        self.replicas[replica] = Replica::new(replica, self.instances, Some(&old.driver));
+        let old = &self.replicas[replica].driver;
+        let (config, now) = (Arc::clone(old.state.file_config()), old.now);
+        self.replicas[replica] = Replica::new(replica, self.instances, &config, now);
     }
 
     /// Lets the records of a process expire with its lease.
@@ -126,6 +151,13 @@ impl Set {
         let own: Vec<_> = own.map(|(key, _)| key.clone()).collect();
         for key in own {
             self.apply(&key, None, instance);
+        }
+        let plans = self.store.plans.iter();
+        let own = plans.filter(|(_, (record, _))| record.instance == instance);
+        let own: Vec<_> = own.map(|(key, _)| key.clone()).collect();
+        for key in own {
+            self.store.plans.remove(&key);
+            self.announce(&StoreInput::PlanDeleted(key));
         }
         self.exchange();
     }
@@ -202,6 +234,10 @@ impl Set {
                     idle = false;
                     self.write(&key, write, instance);
                 }
+                for (key, proposal) in std::mem::take(&mut self.replicas[index].proposals) {
+                    idle = false;
+                    self.propose(key, proposal);
+                }
                 for change in std::mem::take(&mut self.replicas[index].changes) {
                     idle = false;
                     self.replicas[index].input(change);
@@ -249,6 +285,27 @@ impl Set {
                 StoreInput::NodePut(StoredNode { record, revision })
             }
         };
+        self.announce(&change);
+    }
+
+    /// Takes a plan if it follows the one that the store has.
+    fn propose(&mut self, key: PlanKey, proposal: Proposal) {
+        let stored = self.store.plans.get(&key);
+        if stored.map_or(0, |(_, revision)| *revision) != proposal.after {
+            return;
+        }
+        self.store.revision += 1;
+        let (record, revision) = (proposal.record, self.store.revision);
+        let stored = (record.clone(), revision);
+        self.store.plans.insert(key.clone(), stored);
+        self.announce(&StoreInput::PlanPut(StoredPlan {
+            key,
+            record,
+            revision,
+        }));
+    }
+
+    fn announce(&mut self, change: &StoreInput) {
         for replica in &mut self.replicas {
             if replica.seen.is_some() {
                 replica.changes.push(change.clone());

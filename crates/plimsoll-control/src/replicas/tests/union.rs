@@ -1,4 +1,5 @@
-//! Property: what replicas count depends neither on who hears a node nor on the order of events.
+//! Property: what replicas count depends neither on who hears a node nor on the order of events,
+//! and they deliver the same.
 
 use std::collections::BTreeMap;
 
@@ -92,6 +93,9 @@ proptest! {
                 prop_assert_eq!(set.nodes(replica), NODES);
             }
             prop_assert_eq!(set.store.records.len(), NODES);
+        }
+        for replica in 1..REPLICAS {
+            prop_assert_eq!(set.delivered(replica), set.delivered(0));
         }
     }
 }

@@ -9,7 +9,7 @@ use super::driver::{Driver, config, node, stats};
 use crate::config::ControlConfig;
 use crate::delivery::NodeClass;
 use crate::fleet::OpenRefusal;
-use crate::replicas::{NodeKey, StoreInput, StoredNode};
+use crate::replicas::{NodeKey, StoreInput, StoreSnapshot, StoredNode};
 use crate::state::ControlEvent;
 
 /// A replica that knows at most `nodes` nodes, and has not read its store.
@@ -35,10 +35,10 @@ fn stored(id: &str, requests: u64) -> StoredNode {
 }
 
 fn snapshot(nodes: &[StoredNode]) -> StoreInput {
-    StoreInput::Snapshot {
+    StoreInput::Snapshot(StoreSnapshot {
         nodes: nodes.to_vec(),
-        replicas: Vec::new(),
-    }
+        ..StoreSnapshot::default()
+    })
 }
 
 fn input(driver: &mut Driver, input: StoreInput) {

@@ -1,21 +1,23 @@
-//! Keys and values in etcd: `PREFIX/nodes/FLEET/ID` and `PREFIX/replicas/ID`.
+//! Keys and values in etcd: `PREFIX/nodes/FLEET/ID`, `PREFIX/replicas/ID` and, for each
+//! configuration that plans are made with, `PREFIX/plans/CONFIGURATION/FLEET[/CLUSTER]`.
 
 use std::sync::Arc;
 
 use etcd_client::KeyValue;
 use plimsoll_core::log_line;
-use plimsoll_xds::replica::ReplicaRecord;
-use plimsoll_xds::wire::{decode_node_record, decode_replica_record};
+use plimsoll_core::planner::PlanScope;
+use plimsoll_xds::wire::{decode_node_record, decode_plan_record, decode_replica_record};
 
 use super::super::{decode_part, encode_part};
 use crate::log_lines;
-use crate::replicas::{NodeKey, StoreInput, StoredNode};
+use crate::replicas::{NodeKey, PlanKey, StoreInput, StoreSnapshot, StoredNode, StoredPlan};
 
 /// What a key names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Key {
     Node(NodeKey),
     Replica(Arc<str>),
+    Plan(PlanKey),
 }
 
 /// Returns the start of all keys.
@@ -30,6 +32,19 @@ pub(super) fn node_key(prefix: &str, key: &NodeKey) -> String {
 
 pub(super) fn replica_key(prefix: &str, id: &str) -> String {
     format!("{prefix}/replicas/{}", encode_part(id))
+}
+
+pub(super) fn plan_key(prefix: &str, key: &PlanKey) -> String {
+    let PlanKey {
+        configuration,
+        scope,
+    } = key;
+    let fleet = encode_part(&scope.fleet);
+    let fleet = format!("{prefix}/plans/{configuration:016x}/{fleet}");
+    match &scope.upstream_cluster {
+        Some(cluster) => format!("{fleet}/{}", encode_part(cluster)),
+        None => fleet,
+    }
 }
 
 /// Decodes a record; `None` if it is not ours or invalid.
@@ -58,6 +73,16 @@ pub(super) fn put(prefix: &str, entry: &KeyValue) -> Option<StoreInput> {
             }
             Some(StoreInput::ReplicaPut(record))
         }
+        Key::Plan(key) => {
+            let record = decode_plan_record(entry.value())
+                .map_err(|error| invalid(entry, &error.to_string()))
+                .ok()?;
+            Some(StoreInput::PlanPut(StoredPlan {
+                key,
+                record,
+                revision: entry.mod_revision(),
+            }))
+        }
     }
 }
 
@@ -65,21 +90,22 @@ pub(super) fn deleted(prefix: &str, key: &[u8]) -> Option<StoreInput> {
     Some(match parse_key(prefix, key)? {
         Key::Node(key) => StoreInput::NodeDeleted(key),
         Key::Replica(id) => StoreInput::ReplicaDeleted(id),
+        Key::Plan(key) => StoreInput::PlanDeleted(key),
     })
 }
 
-/// Divides the records of a read into those of nodes and of replicas.
+/// Divides the records of a read by what they are of.
 pub(super) fn snapshot(prefix: &str, entries: &[KeyValue]) -> StoreInput {
-    let mut nodes = Vec::with_capacity(entries.len());
-    let mut replicas: Vec<ReplicaRecord> = Vec::new();
+    let mut all = StoreSnapshot::default();
     for entry in entries {
         match put(prefix, entry) {
-            Some(StoreInput::NodePut(node)) => nodes.push(node),
-            Some(StoreInput::ReplicaPut(replica)) => replicas.push(replica),
+            Some(StoreInput::NodePut(node)) => all.nodes.push(node),
+            Some(StoreInput::ReplicaPut(replica)) => all.replicas.push(replica),
+            Some(StoreInput::PlanPut(plan)) => all.plans.push(plan),
             _ => {}
         }
     }
-    StoreInput::Snapshot { nodes, replicas }
+    StoreInput::Snapshot(all)
 }
 
 /// Returns what a key names; `None` for keys that are not ours.
@@ -93,8 +119,22 @@ fn parse_key(prefix: &str, key: &[u8]) -> Option<Key> {
             id: decode_part(id)?.into(),
         })),
         ["replicas", id] => Some(Key::Replica(decode_part(id)?.into())),
+        ["plans", configuration, fleet] => parse_plan(configuration, fleet, None),
+        ["plans", configuration, fleet, cluster] => {
+            parse_plan(configuration, fleet, Some(decode_part(cluster)?))
+        }
         _ => None,
     }
+}
+
+fn parse_plan(configuration: &str, fleet: &str, cluster: Option<String>) -> Option<Key> {
+    Some(Key::Plan(PlanKey {
+        configuration: u64::from_str_radix(configuration, 16).ok()?,
+        scope: PlanScope {
+            fleet: decode_part(fleet)?.into(),
+            upstream_cluster: cluster.map(Into::into),
+        },
+    }))
 }
 
 fn invalid(entry: &KeyValue, reason: &str) {
@@ -124,6 +164,26 @@ mod tests {
     }
 
     #[test]
+    fn keys_name_plans_of_fleets_and_of_their_clusters() {
+        for (cluster, expected) in [
+            (None, "/p/plans/00000000000000ff/edge%2F1"),
+            (Some(""), "/p/plans/00000000000000ff/edge%2F1/"),
+            (Some("a/b"), "/p/plans/00000000000000ff/edge%2F1/a%2Fb"),
+        ] {
+            let plan = PlanKey {
+                configuration: 255,
+                scope: PlanScope {
+                    fleet: "edge/1".into(),
+                    upstream_cluster: cluster.map(Into::into),
+                },
+            };
+            let key = plan_key("/p", &plan);
+            assert_eq!(key, expected);
+            assert_eq!(parse_key("/p", key.as_bytes()), Some(Key::Plan(plan)));
+        }
+    }
+
+    #[test]
     fn deleted_keys_are_those_of_nodes_and_replicas() {
         let input = |key: &str| format!("{:?}", deleted("/p", key.as_bytes()));
         let (fleet, id) = ("edge".into(), "1".into());
@@ -142,6 +202,9 @@ mod tests {
             "/plimsoll/nodes/a/%2f",
             "/plimsollx/nodes/a/b",
             "/plimsoll/other/a",
+            "/plimsoll/plans/ff",
+            "/plimsoll/plans/xyz/a",
+            "/plimsoll/plans/ff/a/b/c",
             "/nodes/a/b",
         ] {
             assert_eq!(parse_key("/plimsoll", key.as_bytes()), None, "{key}");

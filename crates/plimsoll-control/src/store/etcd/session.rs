@@ -15,8 +15,8 @@ use tokio::time::{sleep, timeout};
 use super::records;
 use super::{EtcdStore, REQUEST_TIMEOUT, SessionError};
 use crate::log_lines;
-use crate::replicas::{NodeKey, StoreInput};
-use crate::store::PendingWrite;
+use crate::replicas::{NodeKey, PlanKey, StoreInput};
+use crate::store::{PendingProposal, PendingWrite};
 
 /// Time in which writes are collected to batches.
 const COALESCE: Duration = Duration::from_millis(200);
@@ -49,6 +49,7 @@ impl EtcdStore {
         tokio::select! {
             ended = this.read_changes(watch) => ended,
             ended = this.write(client.clone(), lease) => ended,
+            ended = this.propose(client.clone(), lease) => ended,
             ended = this.keep_lease(keeper, responses) => ended,
             ended = this.announce(client.clone(), lease) => ended,
             ended = this.compact(client.clone()) => ended,
@@ -161,6 +162,33 @@ impl EtcdStore {
                 }
             }
         }
+    }
+
+    /// Writes plans at once, each if it follows the one in the store. Which one was taken is seen by
+    /// the watch.
+    async fn propose(&self, mut client: Client, lease: i64) -> SessionResult {
+        loop {
+            let batch = self.stats.proposals.take();
+            if batch.is_empty() {
+                self.stats.proposed.notified().await;
+                continue;
+            }
+            let operations: Vec<_> = batch
+                .iter()
+                .map(|(key, proposal)| self.proposal(key, proposal, lease))
+                .collect();
+            let transaction = Txn::new().and_then(operations);
+            timeout(REQUEST_TIMEOUT, client.txn(transaction)).await??;
+        }
+    }
+
+    fn proposal(&self, key: &PlanKey, proposal: &PendingProposal, lease: i64) -> TxnOp {
+        let key = records::plan_key(&self.settings.prefix, key);
+        // A key that does not exist has revision 0.
+        let follows = Compare::mod_revision(key.clone(), CompareOp::Equal, proposal.after);
+        let options = PutOptions::new().with_lease(lease);
+        let put = TxnOp::put(key, proposal.record.clone(), Some(options));
+        TxnOp::txn(Txn::new().when([follows]).and_then([put]))
     }
 
     /// A deletion only takes place if the record is still the one of this replica; a record

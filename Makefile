@@ -27,7 +27,7 @@ MUTANTS_KILL ?= 90
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: ## Run all checks: format, dependencies, deployments, lints, tests, real peers, a real browser, docs, public APIs, features, packages, vectors, benches once
+test: ## Run all checks: format, dependencies, deployments, lints, tests, real peers, a real browser, vectors, benches once, docs, public APIs, features, packages
 	@scripts/deps.sh test
 	@scripts/test.sh $(STEPS)
 

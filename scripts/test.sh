@@ -3,7 +3,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-all_steps=(fmt deny deploy clippy tests e2e browser docs api features package vectors benches)
+# `package` is last: cargo compiles the workspace again after it.
+all_steps=(fmt deny deploy clippy tests e2e browser vectors benches docs api features package)
 log=$(mktemp)
 current=""
 done_steps=()

@@ -14,13 +14,15 @@ mod ads;
 #[path = "support/etcd.rs"]
 mod support;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ads::{ASSIGNMENTS, Ads, CLUSTERS, message, names};
 use plimsoll_xds::ads::message::{DeltaDiscoveryRequest, DiscoveryRequest};
 use support::{Authority, Etcd, Replica, Seen, Session, node};
+use tokio::sync::watch;
 
 /// Requests per second of the nodes in zones a, b and c.
 const DEMAND: [u64; 3] = [600, 200, 200];
@@ -211,10 +213,10 @@ async fn everyone(replicas: &[Replica], demand: &[u64]) {
     }
 }
 
-/// Lets nodes report the demand of the tests every half second until it is dropped.
-async fn report_forever(mut sessions: Vec<Session>) {
+/// Lets nodes report their demand every half second until it is dropped.
+async fn report_forever(mut sessions: Vec<Session>, demand: [u64; 3]) {
     loop {
-        for (session, requests) in sessions.iter_mut().zip(DEMAND) {
+        for (session, requests) in sessions.iter_mut().zip(demand) {
             session.report(requests).await;
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
@@ -229,7 +231,7 @@ async fn measured(etcd: &Etcd) -> ([Replica; 2], tokio::task::JoinHandle<()>) {
     for zone in ["a", "b", "c"] {
         sessions.push(first.open(&node(zone, zone)).await);
     }
-    let reports = tokio::spawn(report_forever(sessions));
+    let reports = tokio::spawn(report_forever(sessions, DEMAND));
     for replica in [&first, &second] {
         let is_delivered = |seen: &Seen| seen.fractions == [6000, 2000, 2000];
         replica.wait_for("fractions", is_delivered).await;
@@ -351,4 +353,87 @@ async fn a_state_of_the_world_client_that_moves_gets_no_clusters_that_it_has() {
     assert_eq!(&*answered.type_url, CLUSTERS);
     assert_eq!(answered.version_info, clusters.version_info);
     reports.abort();
+}
+
+/// Versions of the fleet's assignment that a client of a replica receives, until `is_over`.
+async fn versions(
+    replica: SocketAddr,
+    id: String,
+    mut is_over: watch::Receiver<bool>,
+) -> Vec<String> {
+    let mut ads = Ads::delta(replica).await;
+    ads.request_delta(&DeltaDiscoveryRequest {
+        node: message(&node(&id, "a")),
+        type_url: ASSIGNMENTS.into(),
+        resource_names_subscribe: names(["local_cluster"]),
+        ..DeltaDiscoveryRequest::default()
+    })
+    .await;
+    let mut versions: Vec<String> = Vec::new();
+    loop {
+        let response = tokio::select! {
+            response = ads.response_delta() => response,
+            _ = is_over.wait_for(|over| *over) => return versions,
+        };
+        versions.extend(response.resources.into_iter().map(|one| one.version));
+        // A heartbeat repeats the version.
+        versions.dedup();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_of_all_replicas_get_the_same_versions_while_demand_moves() {
+    let etcd = Etcd::start();
+    let mut replicas = Vec::new();
+    let mut sessions = Vec::new();
+    for (name, zone) in [("r0", "a"), ("r1", "b"), ("r2", "c")] {
+        let replica = Replica::start(name, &etcd, 1, "").await;
+        sessions.push(replica.open(&node(zone, zone)).await);
+        replicas.push(replica);
+    }
+    let reports = tokio::spawn(report_forever(sessions, DEMAND));
+    let (over, is_over) = watch::channel(false);
+    let clients: Vec<_> = replicas
+        .iter()
+        .enumerate()
+        .map(|(index, replica)| {
+            let id = format!("client-{index}");
+            tokio::spawn(versions(replica.xds(), id, is_over.clone()))
+        })
+        .collect();
+    for replica in &replicas {
+        let is_delivered = |seen: &Seen| seen.fractions == [6000, 2000, 2000] && seen.nodes == 6;
+        replica.wait_for("fractions", is_delivered).await;
+    }
+    reports.abort();
+    let mut sessions = Vec::new();
+    for (replica, zone) in replicas.iter().zip(["a", "b", "c"]) {
+        sessions.push(replica.open(&node(zone, zone)).await);
+    }
+    let reports = tokio::spawn(report_forever(sessions, [200, 200, 600]));
+    for replica in &replicas {
+        let has_moved = |seen: &Seen| seen.fractions.last() > Some(&3500);
+        replica.wait_for("moved demand", has_moved).await;
+    }
+    over.send_replace(true);
+    let mut received = Vec::new();
+    for client in clients {
+        received.push(client.await.unwrap());
+    }
+    reports.abort();
+    let all: BTreeSet<_> = received.iter().flatten().collect();
+    let longest = received.iter().map(Vec::len).max().unwrap();
+    // Steps of 50 basis points, or one per second. A client that is slow may skip some.
+    assert!(longest >= 8, "{received:?}");
+    assert!(all.len() <= longest + longest / 2, "{received:?}");
+    let [first, others @ ..] = &received[..] else {
+        panic!("three clients");
+    };
+    for other in others {
+        let common = |of: &[String], with: &[String]| {
+            let common = of.iter().filter(|version| with.contains(version));
+            common.cloned().collect::<Vec<_>>()
+        };
+        assert_eq!(common(first, other), common(other, first), "the same order");
+    }
 }

@@ -9,10 +9,14 @@ use serde::Serialize;
 use super::spread::Outcome;
 use crate::measure::{Plan, Window};
 
-/// Limit of the control plane's CPU usage.
-const MAX_CORES: f64 = 1.0;
-/// Limit of the control plane's memory in bytes.
-const MAX_MEMORY: u64 = 1 << 30;
+/// Number of proxies that the limits of CPU and memory are for; more may use more, in proportion.
+const PROXIES: f64 = 5000.0;
+/// Limit of the CPU usage of the control planes.
+const MAX_CORES: f64 = 0.3;
+/// Limit of the memory of a control plane, in MiB.
+const MAX_MEMORY: f64 = 350.0;
+/// Limit of the time to connect all proxies.
+const MAX_CONNECT: Duration = Duration::from_secs(10);
 /// Limit of the time from the first to the last proxy that has an update.
 const MAX_SPREAD: Duration = Duration::from_secs(1);
 const MIB: f64 = 1_048_576.0;
@@ -91,7 +95,7 @@ impl Report {
                 Variant::Delta => "incremental",
             },
             replicas: plan.replicas,
-            rows: rows(&figures),
+            rows: rows(plan, &figures),
         }
     }
 
@@ -145,7 +149,7 @@ impl Report {
     }
 }
 
-fn rows(figures: &Figures) -> Vec<Row> {
+fn rows(plan: &Plan, figures: &Figures) -> Vec<Row> {
     let Figures {
         connect_time,
         steady,
@@ -165,15 +169,17 @@ fn rows(figures: &Figures) -> Vec<Row> {
     slow.passed = Some(arrived && updates.slowest < MAX_SPREAD);
     #[expect(clippy::cast_precision_loss, reason = "sizes and counts for people")]
     let number = |count: u64| count as f64;
+    let scale = (number(plan.nodes as u64) / PROXIES).max(1.0);
     let mut gone = plain("proxies lost on the way", number(*lost), "");
     gone.passed = Some(*lost == 0);
     vec![
-        plain(
+        below(
             "all proxies connected and served after",
             connect_time.as_secs_f64(),
             "s",
+            MAX_CONNECT.as_secs_f64(),
         ),
-        below("CPU, steady", steady.cores, "cores", MAX_CORES),
+        below("CPU, steady", steady.cores, "cores", scale * MAX_CORES),
         plain(
             "memory, steady (resident)",
             number(steady.memory) / MIB,
@@ -184,7 +190,7 @@ fn rows(figures: &Figures) -> Vec<Row> {
             "memory, most ever (resident)",
             number(*peak_memory) / MIB,
             "MiB",
-            number(MAX_MEMORY) / MIB,
+            scale * MAX_MEMORY,
         ),
         plain("CPU while demand moves", stepped.cores, "cores"),
         plain(

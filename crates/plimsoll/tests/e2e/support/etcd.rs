@@ -4,6 +4,8 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustix::process::Signal;
+
 use super::http::get;
 use super::process::Process;
 use super::wait_until;
@@ -63,6 +65,16 @@ impl EtcdCluster {
     /// Kills a member with SIGKILL.
     pub(crate) fn kill(&mut self, member: usize) {
         self.members[member].process.kill();
+    }
+
+    /// Stops a member as a full disk or a lost network does: connections stay open, nothing answers.
+    pub(crate) fn freeze(&self, member: usize) {
+        self.members[member].process.signal(Signal::STOP);
+    }
+
+    /// Lets a member continue after [`Self::freeze`].
+    pub(crate) fn thaw(&self, member: usize) {
+        self.members[member].process.signal(Signal::CONT);
     }
 
     /// Starts a member again with its data.

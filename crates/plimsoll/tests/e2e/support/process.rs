@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 /// Number of log lines to print.
 const LOG_LINES: usize = 40;
 
@@ -37,6 +39,10 @@ impl Process {
         // It may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
     /// Whether the process still runs.

@@ -52,6 +52,13 @@ pub(crate) struct Replicated {
     _backends: Backends,
 }
 
+/// When something was broken, or mended.
+pub(crate) struct Fault {
+    at: Instant,
+    /// Requests that had succeeded.
+    requests: u64,
+}
+
 /// The six data planes.
 struct Nodes {
     envoys: Vec<Envoy>,
@@ -84,16 +91,24 @@ impl Replicated {
             etcd,
             _backends: backends,
         };
-        testbed.settle("at the start");
+        let start = testbed.fault();
+        testbed.settle(&start, "at the start");
         let (nodes, admin) = (Arc::clone(&testbed.nodes), Arc::clone(&testbed.admin));
         testbed.watcher = Some(Watcher::start(nodes, admin, testbed.load.meter()));
         testbed
     }
 
-    /// Waits until all is as it should be, within the settling time: every node has the true
-    /// fractions, and every replica that runs counts every node once.
-    pub(crate) fn settle(&mut self, when: &str) {
-        let (start, from) = (Instant::now(), self.load.succeeded());
+    /// Returns the time of a fault, for [`Self::settle`].
+    pub(crate) fn fault(&self) -> Fault {
+        Fault {
+            at: Instant::now(),
+            requests: self.load.succeeded(),
+        }
+    }
+
+    /// Waits until all is as it should be, within the settling time after a fault: every node has
+    /// the true fractions, and every replica that runs counts every node once.
+    pub(crate) fn settle(&mut self, fault: &Fault, when: &str) {
         wait_until(&format!("fractions and counts settle {when}"), || {
             let counts = self
                 .replicas
@@ -105,8 +120,8 @@ impl Replicated {
                     .largest_bp()
                     .is_some_and(|(bp, _)| bp <= SETTLED_BP)
         });
-        let requests = self.load.succeeded() - from;
-        let took = start.elapsed().as_secs_f64();
+        let requests = self.load.succeeded() - fault.requests;
+        let took = fault.at.elapsed().as_secs_f64();
         eprintln!("settled {when}: {took:.1} s, {requests} requests");
         assert!(
             self.watcher.is_none() || requests <= SETTLING_REQUESTS,

@@ -15,9 +15,10 @@ const FRAME_HEADER: usize = 9;
 /// The server accepts 16 KiB.
 const MAX_BLOCK: usize = 32 << 10;
 
-/// Payload of the longest DATA frame that h2 gets: two frames fit the read buffer that every
-/// connection begins with. With shorter ones, the list of frames that h2 keeps grows instead.
-const MAX_DATA: usize = 4000;
+/// Payload of the longest DATA frame that h2 gets: a quarter of the longest one of the connection,
+/// so that the load report of an Envoy (61 KB) is 15 frames. h2 keeps the longest list of received
+/// frames that a connection had, in powers of two: 16 take 4 KB, 32 take 8 KB.
+const MAX_DATA: usize = MAX_FRAME / 4;
 /// Longest frame of the connection (`SETTINGS_MAX_FRAME_SIZE`). h2 refuses a longer one.
 const MAX_FRAME: usize = 16 << 10;
 

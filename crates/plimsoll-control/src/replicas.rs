@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::model::load_report::{ClusterStats, Node};
-use plimsoll_core::planner::{Plan, SharedPlan};
+use plimsoll_core::planner::{Plan, PlanScope, SharedPlan};
 use plimsoll_core::time::Instant;
 use plimsoll_xds::node::NodeInfo;
 use plimsoll_xds::replica::{NodeRecord, ReplicaRecord};
@@ -356,6 +356,11 @@ impl Replicas {
         }
         self.plans.propose(plan, now);
         None
+    }
+
+    /// Deletes the plan of a scope without demand in the store.
+    pub(crate) fn forget_plan(&mut self, scope: &PlanScope) {
+        self.plans.forget(scope);
     }
 
     /// Returns the next plan to propose to the store.

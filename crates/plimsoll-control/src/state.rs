@@ -507,6 +507,11 @@ impl State {
     fn deliver(&mut self, plan: Arc<Plan>, now: Instant) {
         self.event(ControlEvent::Planned(Arc::clone(&plan)));
         self.dirty.insert(Arc::clone(&plan.scope.fleet));
+        if let Some(replicas) = &mut self.replicas
+            && !plan.has_data()
+        {
+            replicas.forget_plan(&plan.scope);
+        }
         if plan.scope.upstream_cluster.is_some() && !plan.has_data() {
             // Names of clusters come from load reports: they must not be kept forever.
             self.plan_times.remove(&plan.scope);

@@ -305,24 +305,31 @@ impl Planner {
     /// Replaces the plan of a scope by one that another planner made from the same load reports, as
     /// if this planner had made it. Planners that start from one plan publish the next one for the
     /// same reason, and demand is smoothed from its rates on, so a set of planners stays together.
-    /// Returns the plan; `None` if no node of the scope has reported here.
-    pub fn adopt(&mut self, shared: &SharedPlan, now: Instant) -> Option<Arc<Plan>> {
+    /// Returns the plan. A scope without load reports here is not remembered.
+    pub fn adopt(&mut self, shared: &SharedPlan, now: Instant) -> Arc<Plan> {
         let now = self.clock.advance(now);
-        let fleet = self.fleets.get_mut(&shared.scope.fleet)?;
-        let state = fleet.scope_mut(&shared.scope.upstream_cluster)?;
+        let PlanScope {
+            fleet,
+            upstream_cluster,
+        } = &shared.scope;
+        let fleet = self.fleets.get_mut(fleet);
+        let state = fleet.and_then(|fleet| fleet.scope_mut(upstream_cluster));
+        let observed_at = state.as_ref().map_or(now, |state| state.observed_at());
         self.generation += 1;
         let plan = Arc::new(Plan {
             scope: shared.scope.clone(),
             generation: self.generation,
             cause: shared.cause,
             warming_up: shared.warming_up,
-            observed_at: self.clock.to_driver_past(state.observed_at()),
+            observed_at: self.clock.to_driver_past(observed_at),
             zones: shared_fractions(&shared.zones).unwrap_or_default(),
         });
-        state.adopt(Arc::clone(&plan), now);
         self.pending.remove(&shared.scope);
-        self.evaluate(BTreeSet::from([shared.scope.clone()]), now);
-        Some(plan)
+        if let Some(state) = state {
+            state.adopt(Arc::clone(&plan), now);
+            self.evaluate(BTreeSet::from([shared.scope.clone()]), now);
+        }
+        plan
     }
 
     /// Returns the newest undelivered plan. The plan of a whole fleet comes before those of its

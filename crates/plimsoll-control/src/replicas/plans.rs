@@ -39,10 +39,12 @@ pub struct StoredPlan {
     pub revision: i64,
 }
 
-/// A plan that the store takes if it still has the one with revision `after`, or none if that is 0.
+/// A change that the store takes if it still has the plan with revision `after`, or none if that is
+/// 0.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Proposal {
-    pub record: PlanRecord,
+    /// `None` deletes the plan.
+    pub record: Option<PlanRecord>,
     pub after: i64,
 }
 
@@ -56,6 +58,8 @@ pub(super) struct AgreedPlans {
     proposed: BTreeMap<PlanScope, Proposed>,
     /// Proposals that are not handed over to the store yet.
     unsent: BTreeSet<PlanScope>,
+    /// Scopes whose plans are to be deleted in the store.
+    ended: BTreeSet<PlanScope>,
 }
 
 /// A plan of this replica that waits for the store.
@@ -161,9 +165,16 @@ impl AgreedPlans {
         self.revisions.remove(key);
     }
 
+    /// Deletes the plan of a scope without demand in the store. Names of fleets and clusters come
+    /// from the network: they must not stay there while this replica runs.
+    pub(super) fn forget(&mut self, scope: &PlanScope) {
+        self.ended.insert(scope.clone());
+    }
+
     /// Delivers the plans that wait for the store, which cannot be reached.
     pub(super) fn handle_disconnected(&mut self, effects: &mut Vec<Effect>) {
         self.unsent.clear();
+        self.ended.clear();
         for (_, proposed) in std::mem::take(&mut self.proposed) {
             effects.push(proposed.newest());
         }
@@ -187,29 +198,46 @@ impl AgreedPlans {
 
     /// Returns the next plan to propose to the store.
     pub(super) fn poll_proposal(&mut self) -> Option<(PlanKey, Proposal)> {
-        loop {
-            let scope = self.unsent.pop_first()?;
-            let Some(Proposed { plan, .. }) = self.proposed.get(&scope) else {
-                continue;
-            };
-            let SharedPlan {
-                scope,
-                cause,
-                warming_up,
-                zones,
-            } = plan.shared();
-            let key = PlanKey {
-                configuration: self.configuration,
-                scope,
-            };
-            let record = PlanRecord {
-                instance: self.instance,
-                cause,
-                warming_up,
-                zones,
-            };
-            let after = self.revisions.get(&key).copied().unwrap_or_default();
-            return Some((key, Proposal { record, after }));
+        while let Some(scope) = self.ended.pop_first() {
+            let (key, after) = self.known(&scope);
+            // There may be demand again, and another plan on its way.
+            if after != 0 && !self.proposed.contains_key(&scope) {
+                let record = None;
+                return Some((key, Proposal { record, after }));
+            }
+        }
+        while let Some(scope) = self.unsent.pop_first() {
+            if let Some(proposed) = self.proposed.get(&scope) {
+                let record = Some(self.record(&proposed.plan));
+                let (key, after) = self.known(&scope);
+                return Some((key, Proposal { record, after }));
+            }
+        }
+        None
+    }
+
+    /// Returns the key of a scope's plan, and its revision; 0 if the store has none.
+    fn known(&self, scope: &PlanScope) -> (PlanKey, i64) {
+        let key = PlanKey {
+            configuration: self.configuration,
+            scope: scope.clone(),
+        };
+        let revision = self.revisions.get(&key).copied();
+        (key, revision.unwrap_or_default())
+    }
+
+    fn record(&self, plan: &Plan) -> PlanRecord {
+        let SharedPlan {
+            cause,
+            warming_up,
+            zones,
+            ..
+        } = plan.shared();
+        PlanRecord {
+            instance: self.instance,
+            cause,
+            warming_up,
+            zones,
         }
     }
 }

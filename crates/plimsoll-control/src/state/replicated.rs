@@ -3,13 +3,16 @@
 
 use std::sync::Arc;
 
+use plimsoll_core::planner::PlanScope;
 use plimsoll_core::time::Instant;
 use plimsoll_xds::node::NodeInfo;
 
 use super::{ControlEvent, HOLD_MARGIN, State};
 use crate::config::ControlConfig;
 use crate::fleet::{Opened, StreamKind};
-use crate::replicas::{Effect, NodeKey, PlanKey, Proposal, Replicas, StoreInput, Timing, Write};
+use crate::replicas::{
+    Effect, NodeKey, PlanKey, Proposal, Replicas, StoreInput, StoredPlan, Timing, Write,
+};
 
 impl State {
     /// Makes this control plane one of several replicas. `instance` differs between processes with
@@ -35,10 +38,15 @@ impl State {
             StoreInput::Disconnected(reason) => Some(reason.clone()),
             _ => None,
         };
+        let stored = match &input {
+            StoreInput::Snapshot(snapshot) => snapshot.plans.iter().map(plan_scope).collect(),
+            _ => Vec::new(),
+        };
         let effects = replicas.handle_store(input, now);
         let is_connected = replicas.is_connected();
         let (nodes, _) = replicas.counts();
         self.apply(effects, now);
+        self.forget_ended_plans(&stored);
         if is_connected && !was_connected {
             self.fleets.restart_leaving(now);
             self.event(ControlEvent::StoreConnected { nodes });
@@ -149,14 +157,21 @@ impl State {
                     self.event(event);
                 }
                 Effect::Adopt(shared) => {
-                    // Without load reports of the fleet, the first one makes a plan.
-                    if let Some(plan) = self.planner.adopt(&shared, now) {
-                        self.waiting_plans.remove(&plan.scope);
-                        self.deliver(plan, now);
-                    }
+                    let plan = self.planner.adopt(&shared, now);
+                    self.waiting_plans.remove(&plan.scope);
+                    self.deliver(plan, now);
                 }
                 Effect::Deliver(plan) => self.deliver(plan, now),
             }
+        }
+    }
+
+    /// Deletes plans in the store whose demand ended while the store was away.
+    fn forget_ended_plans(&mut self, stored: &[PlanScope]) {
+        let planner = &self.planner;
+        if let Some(replicas) = &mut self.replicas {
+            let ended = stored.iter().filter(|scope| planner.plan(scope).is_none());
+            ended.for_each(|scope| replicas.forget_plan(scope));
         }
     }
 
@@ -192,6 +207,10 @@ impl State {
             self.membership_changed(fleet, if new_zone { now } else { later });
         }
     }
+}
+
+fn plan_scope(stored: &StoredPlan) -> PlanScope {
+    stored.key.scope.clone()
 }
 
 fn timing(config: &ControlConfig) -> Timing {

@@ -17,14 +17,15 @@ pub(crate) struct Proposals(Mutex<BTreeMap<PlanKey, PendingProposal>>);
 /// An encoded plan, and the revision of the plan that it follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PendingProposal {
-    pub(crate) record: Vec<u8>,
+    /// `None` deletes the plan.
+    pub(crate) record: Option<Vec<u8>>,
     pub(crate) after: i64,
 }
 
 impl Proposals {
     pub(crate) fn push(&self, key: PlanKey, proposal: &Proposal) {
         let pending = PendingProposal {
-            record: encode_plan_record(&proposal.record),
+            record: proposal.record.as_ref().map(encode_plan_record),
             after: proposal.after,
         };
         self.lock().insert(key, pending);
@@ -63,12 +64,12 @@ mod tests {
 
     fn proposal(after: i64) -> Proposal {
         Proposal {
-            record: PlanRecord {
+            record: Some(PlanRecord {
                 instance: 1,
                 cause: UpdateCause::Heartbeat,
                 warming_up: false,
                 zones: Vec::new(),
-            },
+            }),
             after,
         }
     }

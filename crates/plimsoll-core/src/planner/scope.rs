@@ -18,7 +18,8 @@ use crate::time::Instant;
 /// Interval at which demand that is still converging is evaluated between reports.
 const SMOOTHING_TICK: Duration = Duration::from_secs(1);
 
-/// How long the plan of another planner holds before this one contradicts it. Load reports reach
+/// How long the plan of another planner holds before this one contradicts it, unless the demand of
+/// the scope begins or ends. Load reports reach
 /// planners of a set at different times: two that see a difference would replace each other's plan
 /// again and again. The planner whose plan it is may replace it at any time.
 const ADOPTED_HOLD: Duration = Duration::from_secs(1);
@@ -176,14 +177,14 @@ impl ScopeState {
         else {
             return (!zones.is_empty()).then_some(UpdateCause::FirstData);
         };
-        if held_until.is_some_and(|until| now < until) {
-            return None;
-        }
         match (plan.has_data(), !zones.is_empty()) {
             (false, false) => return None,
             (false, true) => return Some(UpdateCause::FirstData),
             (true, false) => return Some(UpdateCause::NoData),
             (true, true) => (),
+        }
+        if held_until.is_some_and(|until| now < until) {
+            return None;
         }
         if plan.warming_up && !self.is_warming_up(now) {
             return Some(UpdateCause::WarmedUp);

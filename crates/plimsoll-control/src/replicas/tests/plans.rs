@@ -176,6 +176,27 @@ fn replicas_with_another_configuration_deliver_their_own_plans() {
     assert!(ours.abs_diff(others) <= 100, "{ours} and {others}");
 }
 
+#[test]
+fn plans_without_demand_do_not_stay_in_the_store() {
+    let (mut set, nodes) = measured();
+    assert_eq!(set.store.plans.len(), 2, "of the fleet and of its service");
+    for (replica, node) in nodes.iter().enumerate() {
+        set.close(replica, node);
+    }
+    set.advance(60_000);
+    assert!(set.store.plans.is_empty(), "{:?}", set.store.plans);
+    for replica in 0..3 {
+        assert!(set.delivered(replica).is_empty());
+    }
+    // Demand that ended while the store was away.
+    set.store.plans = measured().0.store.plans;
+    for replica in 0..3 {
+        set.disconnect(replica);
+        set.connect(replica);
+    }
+    assert!(set.store.plans.is_empty(), "{:?}", set.store.plans);
+}
+
 fn key(configuration: u64) -> PlanKey {
     PlanKey {
         configuration,
@@ -242,7 +263,7 @@ fn agreed() -> AgreedPlans {
     plans
 }
 
-/// Passes the effects of a call.
+/// Returns the effects of a call.
 fn effects(call: impl FnOnce(&mut Vec<Effect>)) -> Vec<Effect> {
     let mut effects = Vec::new();
     call(&mut effects);
@@ -262,7 +283,7 @@ fn a_plan_is_delivered_when_the_store_has_it() {
     assert!(plans.poll_proposal().is_none());
     let taken = StoredPlan {
         key,
-        record: proposal.record,
+        record: proposal.record.unwrap(),
         revision: 5,
     };
     let done = effects(|effects| plans.handle_put(taken.clone(), effects, at(2)));
@@ -271,7 +292,7 @@ fn a_plan_is_delivered_when_the_store_has_it() {
     assert_eq!(done, [], "the same again");
     let (_, proposal) = plans.poll_proposal().unwrap();
     assert_eq!(
-        (proposal.after, proposal.record.zones),
+        (proposal.after, proposal.record.unwrap().zones),
         (5, two.shared().zones)
     );
 }
@@ -337,7 +358,7 @@ fn a_plan_does_not_wait_for_long() {
     assert_eq!(plans.poll_proposal().unwrap().1.after, 0);
     let taken = StoredPlan {
         key,
-        record: proposal.record,
+        record: proposal.record.unwrap(),
         revision: 9,
     };
     assert_eq!(
@@ -345,7 +366,10 @@ fn a_plan_does_not_wait_for_long() {
         []
     );
     let (_, again) = plans.poll_proposal().unwrap();
-    assert_eq!((again.after, again.record.zones), (9, three.shared().zones));
+    assert_eq!(
+        (again.after, again.record.unwrap().zones),
+        (9, three.shared().zones)
+    );
     assert_eq!(plans.poll_timeout(), Some(at(2600)));
 }
 

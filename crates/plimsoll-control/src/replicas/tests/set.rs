@@ -295,7 +295,11 @@ impl Set {
             return;
         }
         self.store.revision += 1;
-        let (record, revision) = (proposal.record, self.store.revision);
+        let Some(record) = proposal.record else {
+            self.store.plans.remove(&key);
+            return self.announce(&StoreInput::PlanDeleted(key));
+        };
+        let revision = self.store.revision;
         let stored = (record.clone(), revision);
         self.store.plans.insert(key.clone(), stored);
         self.announce(&StoreInput::PlanPut(StoredPlan {

@@ -186,9 +186,14 @@ impl EtcdStore {
         let key = records::plan_key(&self.settings.prefix, key);
         // A key that does not exist has revision 0.
         let follows = Compare::mod_revision(key.clone(), CompareOp::Equal, proposal.after);
-        let options = PutOptions::new().with_lease(lease);
-        let put = TxnOp::put(key, proposal.record.clone(), Some(options));
-        TxnOp::txn(Txn::new().when([follows]).and_then([put]))
+        let change = match &proposal.record {
+            Some(record) => {
+                let options = PutOptions::new().with_lease(lease);
+                TxnOp::put(key, record.clone(), Some(options))
+            }
+            None => TxnOp::delete(key, None),
+        };
+        TxnOp::txn(Txn::new().when([follows]).and_then([change]))
     }
 
     /// A deletion only takes place if the record is still the one of this replica; a record

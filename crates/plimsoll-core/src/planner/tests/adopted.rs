@@ -43,7 +43,7 @@ fn another_planner_makes_the_same_plan_of_a_shared_one() {
     let plan = Arc::clone(one.plan(Some(ORDERS)).unwrap());
     assert!(plan.zones.iter().any(|zone| zone.estimated));
     let mut other = level();
-    let adopted = other.planner.adopt(&plan.shared(), at(47)).unwrap();
+    let adopted = other.planner.adopt(&plan.shared(), at(47));
     assert_eq!(adopted.zones, plan.zones);
     assert_eq!(
         (adopted.cause, adopted.warming_up),
@@ -54,16 +54,44 @@ fn another_planner_makes_the_same_plan_of_a_shared_one() {
 }
 
 #[test]
-fn a_shared_plan_needs_load_reports_of_its_scope() {
+fn a_scope_without_load_reports_is_not_remembered() {
     let mut harness = level();
-    let mut unknown = shared(&[("a", 1.0)]);
-    unknown.scope.fleet = "other".into();
-    assert_eq!(harness.planner.adopt(&unknown, at(40)), None);
-    unknown.scope = PlanScope {
+    let other = PlanScope {
         upstream_cluster: Some("other".into()),
         ..orders()
     };
-    assert_eq!(harness.planner.adopt(&unknown, at(40)), None);
+    let plan = SharedPlan {
+        scope: other.clone(),
+        ..shared(&[("a", 1.0), ("b", 3.0)])
+    };
+    let adopted = harness.planner.adopt(&plan, at(40));
+    assert_eq!(adopted.shared(), plan);
+    assert_eq!(adopted.observed_at, at(40));
+    assert_eq!(harness.planner.plan(&other), None);
+    harness.report_stats(&node("a1", "a"), &stats("other", 1, INTERVAL, "a"), at(41));
+    let plan = harness.planner.plan(&other).unwrap();
+    assert_eq!(plan.cause, UpdateCause::FirstData);
+}
+
+#[test]
+fn the_end_of_demand_is_not_held_back() {
+    let mut harness = level();
+    for id in ["a1", "b1"] {
+        harness.disconnect(id, 40);
+    }
+    harness.run(49);
+    harness.causes();
+    // The last reports expire at 50 s.
+    let plan = shared(&[("a", 100.0), ("b", 100.0)]);
+    harness.planner.adopt(&plan, at(49));
+    harness.run(50);
+    assert_eq!(harness.causes(), [UpdateCause::NoData]);
+    // Another planner notices a moment later: the scope is gone here.
+    let end = SharedPlan {
+        cause: UpdateCause::NoData,
+        ..shared(&[])
+    };
+    assert!(!harness.planner.adopt(&end, at(51)).has_data());
 }
 
 #[test]
@@ -74,7 +102,7 @@ fn an_adopted_plan_replaces_one_that_was_not_polled() {
         .planner
         .handle_load_report(&node("c1", "c"), &doubled, at(40));
     let adopted = harness.planner.adopt(&shared(&[("a", 1.0)]), at(40));
-    let before = adopted.unwrap().generation;
+    let before = adopted.generation;
     let polled: Vec<_> = std::iter::from_fn(|| harness.planner.poll_update()).collect();
     assert!(polled.iter().all(|plan| plan.scope != orders()));
     assert!(polled.iter().all(|plan| plan.generation < before));
@@ -84,7 +112,7 @@ fn an_adopted_plan_replaces_one_that_was_not_polled() {
 fn demand_is_smoothed_from_the_rates_of_an_adopted_plan() {
     let mut harness = level();
     let plan = shared(&[("a", 300.0), ("b", 100.0)]);
-    harness.planner.adopt(&plan, at(40)).unwrap();
+    harness.planner.adopt(&plan, at(40));
     assert_eq!(
         harness.fractions(Some(ORDERS)),
         rows(&[("a", 7500), ("b", 2500)])
@@ -111,7 +139,7 @@ fn a_planner_that_starts_continues_where_the_others_are() {
     harness.report("a1", "a", 300, 40);
     harness.report("b1", "b", 100, 40);
     let plan = shared(&[("a", 100.0), ("b", 100.0)]);
-    harness.planner.adopt(&plan, at(40)).unwrap();
+    harness.planner.adopt(&plan, at(40));
     harness.causes();
     harness.run(42);
     let a = harness.fractions(Some(ORDERS))[0].1;
@@ -125,7 +153,7 @@ fn a_planner_that_starts_continues_where_the_others_are() {
 fn an_adopted_plan_holds_for_a_second_and_an_own_one_does_not() {
     let mut harness = level();
     let plan = shared(&[("a", 100.0), ("b", 100.0), ("c", 100.0)]);
-    harness.planner.adopt(&plan, at(40)).unwrap();
+    harness.planner.adopt(&plan, at(40));
     // Here the zone has no reporter, but its load reports may be on their way.
     harness.report("a1", "a", 100, 40);
     assert_eq!(harness.causes(), []);
@@ -140,7 +168,7 @@ fn an_adopted_plan_holds_for_a_second_and_an_own_one_does_not() {
 fn a_heartbeat_follows_an_adopted_plan() {
     let mut harness = level();
     let plan = shared(&[("a", 100.0), ("b", 100.0)]);
-    harness.planner.adopt(&plan, at(45)).unwrap();
+    harness.planner.adopt(&plan, at(45));
     harness.steady(&LEVEL, 50, 64);
     assert_eq!(harness.causes(), []);
     harness.run(65);
@@ -163,7 +191,7 @@ fn planners_that_adopt_each_others_plans_stay_together() {
             let plans = std::mem::take(&mut planners[index].updates);
             for (_, plan) in plans {
                 let other = &mut planners[1 - index].planner;
-                other.adopt(&plan.shared(), at(now)).unwrap();
+                other.adopt(&plan.shared(), at(now));
                 for (index, planner) in planners.iter().enumerate() {
                     delivered[index].push(planner.fractions(Some(ORDERS)));
                 }

@@ -208,6 +208,7 @@ impl ControlConfig {
             rules: security::rules(yaml.identities.as_deref(), tls.as_ref())?,
             local_cluster_names: local_cluster_names.clone(),
             services: BTreeSet::new(),
+            relays: yaml.relay.is_some(),
         };
         Ok(Self {
             listen: yaml.address("listen", yaml.listen.as_deref(), "127.0.0.1:18000")?,

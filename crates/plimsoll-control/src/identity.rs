@@ -31,6 +31,8 @@ pub struct Rules {
     pub local_cluster_names: Vec<Arc<str>>,
     /// Names of all services.
     pub services: BTreeSet<Arc<str>>,
+    /// Clusters of a relayed server are served beside `services`, so any name may be a service.
+    pub relays: bool,
 }
 
 /// Which nodes the clients with certain names may be, and what they may do.
@@ -208,18 +210,20 @@ fn describe(identity: &ClientIdentity) -> String {
 impl Permission {
     /// Whether the client may read a service.
     pub fn reads(&self, service: &str) -> bool {
-        let Some(services) = &self.services else {
-            return true;
-        };
-        allows(
-            services.rule.services.as_deref(),
-            &services.captures,
-            service,
-        ) || *service == *services.fleet
-            || services
-                .local_cluster_names
-                .iter()
-                .any(|name| **name == *service)
+        self.services.as_ref().is_none_or(|services| {
+            let patterns = services.rule.services.as_deref();
+            allows(patterns, &services.captures, service)
+        })
+    }
+
+    /// Whether a resource is the assignment of the client's own fleet. The client chooses the name
+    /// of its fleet, so a service of that name stays a service.
+    fn is_own_fleet(&self, name: &str, rules: &Rules) -> bool {
+        self.services.as_ref().is_some_and(|services| {
+            let mut local = services.local_cluster_names.iter();
+            !rules.services.contains(name)
+                && (*name == *services.fleet && !rules.relays || local.any(|one| **one == *name))
+        })
     }
 
     /// Returns the part of a view that the client may read. Clusters, assignments, and the
@@ -232,7 +236,9 @@ impl Permission {
         let mut readable = View::clone(&view);
         for (type_url, resources) in view.iter() {
             let may_read = |name: &str| match &**type_url {
-                CLUSTER | CLUSTER_LOAD_ASSIGNMENT => self.reads(name),
+                CLUSTER | CLUSTER_LOAD_ASSIGNMENT => {
+                    self.reads(name) || self.is_own_fleet(name, rules)
+                }
                 LISTENER | ROUTE_CONFIGURATION => {
                     self.reads(name) || !rules.services.contains(name)
                 }

@@ -228,6 +228,56 @@ fn services_that_a_client_may_not_read_are_left_out() {
     assert_eq!(names(&readable, CLUSTER), [""; 0]);
 }
 
+/// Names of the clusters and assignments that a client of the service `orders` may read.
+fn readable_names(rules: &Rules, fleet: &str) -> [Vec<String>; 2] {
+    let own = uri("spiffe://td/orders");
+    let node = node("n", fleet, ("", "z"));
+    let checked = rules.check(Some(&own), &node, Purpose::Discovery);
+    let all = [fleet, "local_cluster", "orders", "search"];
+    let view = View::new(1)
+        .with(CLUSTER, resources(&all))
+        .with(CLUSTER_LOAD_ASSIGNMENT, resources(&all));
+    let readable = checked.unwrap().readable(Arc::new(view), rules);
+    [CLUSTER, CLUSTER_LOAD_ASSIGNMENT].map(|type_url| names(&readable, type_url))
+}
+
+#[test]
+fn a_fleet_with_the_name_of_a_service_is_no_way_to_read_the_service() {
+    let rules = rules("[{uri: 'spiffe://td/{s}', services: ['{s}']}]");
+    for (fleet, expected) in [
+        ("gateway", &["gateway", "local_cluster", "orders"][..]),
+        ("search", &["local_cluster", "orders"]),
+        ("orders", &["local_cluster", "orders"]),
+    ] {
+        let expected = [expected; 2];
+        assert_eq!(readable_names(&rules, fleet), expected, "{fleet}");
+    }
+    let mut discovered = rules.clone();
+    discovered.services.insert("gateway".into());
+    discovered.services.insert("local_cluster".into());
+    assert_eq!(readable_names(&discovered, "gateway"), [["orders"]; 2]);
+    // Any name may be a cluster of the relayed server; those of the file are not the client's.
+    let relaying = Rules {
+        relays: true,
+        services: BTreeSet::new(),
+        ..rules
+    };
+    let expected = [["local_cluster", "orders"]; 2];
+    assert_eq!(readable_names(&relaying, "search"), expected);
+}
+
+#[test]
+fn load_reporting_does_not_name_a_service_for_the_fleet_of_its_name() {
+    let rules = rules("[{uri: 'spiffe://td/{s}', services: ['{s}']}]");
+    let node = node("n", "search", ("", "z"));
+    let own = uri("spiffe://td/orders");
+    let checked = rules.check(Some(&own), &node, Purpose::LoadReporting);
+    let permission = checked.unwrap();
+    assert!(permission.reads("orders"));
+    assert!(!permission.reads("search"));
+    assert!(!permission.reads("local_cluster"), "no service");
+}
+
 #[test]
 fn load_reporting_names_readable_services_only() {
     let rules = rules("[{uri: 'spiffe://td/{s}', services: ['{s}']}]");

@@ -111,7 +111,8 @@ pub struct ControlConfig {
     /// Zones of proxies whose demand counts, beside those with endpoints of a service.
     pub zones: BTreeSet<Locality>,
     pub limits: Limits,
-    /// Largest part of the services, listeners or endpoints that an edit may remove.
+    /// Largest part of the services, listeners, endpoints or rules that an edit may remove. Below
+    /// 100, it may not remove a section that protects the control plane or finds services either.
     pub max_removed_percent: u32,
     /// Price of traffic between zones, for estimates.
     pub cost: Cost,

@@ -1,11 +1,14 @@
 //! [`check_removal`]: refuses an edit that removes much of the configuration at once.
 //!
 //! The first half of a YAML file is often a valid smaller configuration, and a directory whose
-//! files are replaced one by one is empty for a moment: proxies would lose clusters that they use.
+//! files are replaced one by one is empty for a moment: proxies would lose clusters that they use,
+//! or, without the rules of identities, any client might be any node.
 
 use std::fmt;
+use std::sync::Arc;
 
 use super::ControlConfig;
+use crate::identity::Rule;
 
 /// Names that an error lists; the rest is counted.
 const MAX_NAMES: usize = 5;
@@ -13,38 +16,72 @@ const MAX_NAMES: usize = 5;
 /// An edit that removes more than `reload.max_removed_percent` of something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TooMuchRemoved {
-    kind: &'static str,
-    removed: usize,
-    of: usize,
-    /// Names of what is removed, if it has names.
-    names: Vec<String>,
+    /// What the edit removes, such as `2 of 3 listeners (x, y)`, or a section of the file.
+    what: String,
     max_percent: u32,
 }
 
 impl fmt::Display for TooMuchRemoved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, max_percent } = self;
+        write!(
+            f,
+            "the edit removes {what}, more than reload.max_removed_percent allows \
+             ({max_percent} %); if that is intended, POST /api/v1/reload?allow_removal=true \
+             applies it"
+        )
+    }
+}
+
+/// A part of the configuration: how much of it there is, and how much of that an edit removes.
+struct Removal {
+    kind: &'static str,
+    removed: usize,
+    of: usize,
+    /// Names of what is removed, if it has names.
+    names: Vec<String>,
+}
+
+impl Removal {
+    fn named(kind: &'static str, names: Vec<String>, of: usize) -> Self {
+        let removed = names.len();
+        Self {
+            kind,
+            removed,
+            of,
+            names,
+        }
+    }
+
+    /// Something that is counted, not compared: an edit may replace all of it.
+    const fn counted(kind: &'static str, before: usize, after: usize) -> Self {
+        Self {
+            kind,
+            removed: before.saturating_sub(after),
+            of: before,
+            names: Vec::new(),
+        }
+    }
+
+    fn check(&self, max_percent: u32) -> Result<(), TooMuchRemoved> {
         let Self {
             kind, removed, of, ..
         } = self;
-        write!(f, "the edit removes {removed} of {of} {kind}")?;
-        if let Some((first, rest)) = self.names.split_first() {
-            write!(f, " ({first}")?;
-            for name in rest.iter().take(MAX_NAMES - 1) {
-                write!(f, ", {name}")?;
-            }
+        if *removed as u64 * 100 <= *of as u64 * u64::from(max_percent) {
+            return Ok(());
+        }
+        let mut what = format!("{removed} of {of} {kind}");
+        if !self.names.is_empty() {
+            let listed = self.names.iter().take(MAX_NAMES);
+            let listed: Vec<&str> = listed.map(String::as_str).collect();
             let more = if self.names.len() > MAX_NAMES {
                 ", …"
             } else {
                 ""
             };
-            write!(f, "{more})")?;
+            what += &format!(" ({}{more})", listed.join(", "));
         }
-        write!(
-            f,
-            ", more than reload.max_removed_percent allows ({} %); if that is intended, \
-             POST /api/v1/reload?allow_removal=true applies it",
-            self.max_percent
-        )
+        Err(TooMuchRemoved { what, max_percent })
     }
 }
 
@@ -54,7 +91,54 @@ pub(crate) fn check_removal(
     in_force: &ControlConfig,
     edited: &ControlConfig,
 ) -> Result<(), TooMuchRemoved> {
-    let services: Vec<String> = in_force
+    let max_percent = edited.max_removed_percent;
+    let before = sections(in_force).into_iter();
+    let mut both = before.zip(sections(edited));
+    if let Some(((section, _), _)) = both.find(|((_, had), (_, has))| *had && !has)
+        && max_percent < 100
+    {
+        let what = section.to_owned();
+        return Err(TooMuchRemoved { what, max_percent });
+    }
+    let removals = [
+        removed_services(in_force, edited),
+        removed_listeners(in_force, edited),
+        Removal::counted("endpoints", all_endpoints(in_force), all_endpoints(edited)),
+        Removal::counted(
+            "rules of identities",
+            rules(in_force).len(),
+            rules(edited).len(),
+        ),
+        // A rule that was cut off allows more than before.
+        Removal::counted(
+            "restrictions of identities (fleets, zones, node_ids, services, report_load)",
+            restrictions(in_force),
+            restrictions(edited),
+        ),
+    ];
+    removals
+        .iter()
+        .try_for_each(|removal| removal.check(max_percent))
+}
+
+/// Sections whose loss opens the control plane to others, or takes services from proxies, and
+/// whether a configuration has them.
+fn sections(config: &ControlConfig) -> [(&'static str, bool); 7] {
+    let tls = config.tls.as_ref();
+    let verifies = tls.is_some_and(|tls| tls.client_ca.is_some());
+    [
+        ("identities", config.rules.rules.is_some()),
+        ("tls", tls.is_some()),
+        ("tls.client_ca", verifies),
+        ("admin_tls", config.admin_tls.is_some()),
+        ("kubernetes", config.kubernetes.is_some()),
+        ("relay", config.relay.is_some()),
+        ("store", config.store.is_some()),
+    ]
+}
+
+fn removed_services(in_force: &ControlConfig, edited: &ControlConfig) -> Removal {
+    let services = in_force
         .services
         .iter()
         .filter(|(name, service)| {
@@ -64,43 +148,30 @@ pub(crate) fn check_removal(
         })
         .map(|(name, _)| name.to_string())
         .collect();
-    let listeners: Vec<String> = in_force
+    Removal::named("services", services, in_force.services.len())
+}
+
+fn removed_listeners(in_force: &ControlConfig, edited: &ControlConfig) -> Removal {
+    let listeners = in_force
         .listeners
         .keys()
         .filter(|name| !edited.listeners.contains_key(*name))
         .map(ToString::to_string)
         .collect();
-    let before = all_endpoints(in_force);
-    // Endpoints are counted, not compared: a deployment may replace all of them.
-    let fewer = before.saturating_sub(all_endpoints(edited));
-    let removals = [
-        (
-            "services",
-            services.len(),
-            in_force.services.len(),
-            services,
-        ),
-        (
-            "listeners",
-            listeners.len(),
-            in_force.listeners.len(),
-            listeners,
-        ),
-        ("endpoints", fewer, before, Vec::new()),
-    ];
-    for (kind, removed, of, names) in removals {
-        let max_percent = edited.max_removed_percent;
-        if removed as u64 * 100 > of as u64 * u64::from(max_percent) {
-            return Err(TooMuchRemoved {
-                kind,
-                removed,
-                of,
-                names,
-                max_percent,
-            });
-        }
-    }
-    Ok(())
+    Removal::named("listeners", listeners, in_force.listeners.len())
+}
+
+fn rules(config: &ControlConfig) -> &[Arc<Rule>] {
+    config.rules.rules.as_deref().unwrap_or_default()
+}
+
+/// Counts the settings of rules that allow a client less than everything.
+fn restrictions(config: &ControlConfig) -> usize {
+    let of_rule = |rule: &Rule| {
+        let lists = [&rule.fleets, &rule.zones, &rule.node_ids, &rule.services];
+        lists.iter().filter(|list| list.is_some()).count() + usize::from(!rule.report_load)
+    };
+    rules(config).iter().map(|rule| of_rule(rule)).sum()
 }
 
 fn all_endpoints(config: &ControlConfig) -> usize {
@@ -232,5 +303,72 @@ mod tests {
             refused.contains("5 of 6 services (s2, s3, s4, s5, s6), more"),
             "{refused}"
         );
+    }
+
+    const SECURED: &str = "{tls: {certificate: a, private_key: b, client_ca: c}, ";
+
+    #[test]
+    fn a_section_that_protects_or_finds_services_stays() {
+        let after = parse("{reload: {max_removed_percent: 99}}");
+        for (section, text) in [
+            ("identities", format!("{SECURED} identities: []}}")),
+            ("tls", format!("{SECURED}}}")),
+            (
+                "admin_tls",
+                "{admin_tls: {certificate: a, private_key: b}}".to_owned(),
+            ),
+            ("kubernetes", "kubernetes: {}".to_owned()),
+            ("relay", "relay: {address: 'h:1'}".to_owned()),
+            ("store", "store: {etcd: {endpoints: ['h:1']}}".to_owned()),
+        ] {
+            let before = parse(&text);
+            assert_eq!(
+                refusal(&before, &after),
+                format!(
+                    "the edit removes {section}, more than reload.max_removed_percent allows \
+                     (99 %); if that is intended, POST /api/v1/reload?allow_removal=true applies it"
+                )
+            );
+            assert_eq!(refusal(&before, &before), "", "{section}");
+            assert_eq!(refusal(&after, &before), "", "{section}");
+            let allowed = parse("{reload: {max_removed_percent: 100}}");
+            assert_eq!(refusal(&before, &allowed), "", "{section}");
+        }
+        let verifying = parse(&format!("{SECURED}}}"));
+        let anybody = parse("{tls: {certificate: a, private_key: b}}");
+        assert!(refusal(&verifying, &anybody).contains("removes tls.client_ca, more"));
+    }
+
+    #[test]
+    fn rules_of_identities_and_their_restrictions_are_counted() {
+        let with = |identities: &str| parse(&format!("{SECURED} identities: [{identities}]}}"));
+        let rule = |name: &str| format!("{{uri: 'spiffe://td/{name}', fleets: [{name}]}}");
+        let four = with(&["a", "b", "c", "d"].map(rule).join(", "));
+        let other = with(&["e", "f"].map(rule).join(", "));
+        assert_eq!(refusal(&four, &other), "", "half, and other ones");
+        let one = with(&rule("a"));
+        let refused = refusal(&four, &one);
+        assert!(
+            refused.contains("removes 3 of 4 rules of identities, more"),
+            "{refused}"
+        );
+        assert!(refusal(&one, &with("")).contains("1 of 1 rules of identities"));
+        // The last rule was cut off after its name.
+        let wider = refusal(&one, &with("{uri: 'spiffe://td/a'}"));
+        assert!(
+            wider.contains("removes 1 of 1 restrictions of identities (fleets,"),
+            "{wider}"
+        );
+        for field in [
+            "zones: [z]",
+            "node_ids: [n]",
+            "services: [s]",
+            "report_load: false",
+        ] {
+            let narrow = with(&format!("{{uri: 'spiffe://td/a', {field}}}"));
+            let wide = with("{uri: 'spiffe://td/a'}");
+            assert!(refusal(&narrow, &wide).contains("1 of 1 restrictions"));
+            assert_eq!(refusal(&wide, &narrow), "");
+        }
     }
 }

@@ -136,8 +136,10 @@ pub(super) struct FleetsYaml {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ReloadYaml {
-    /// An edit that removes more than this percentage of the services, the listeners or the
-    /// endpoints is refused, 0 to 100. The value in the edited file counts. Default 50.
+    /// An edit that removes more than this percentage of the services, the listeners, the
+    /// endpoints, the rules of `identities` or their restrictions is refused, 0 to 100; below 100
+    /// also one that removes `identities`, `tls`, `tls.client_ca`, `admin_tls`, `kubernetes`,
+    /// `relay` or `store`. The value in the edited file counts. Default 50.
     max_removed_percent: Option<Uint<u32>>,
 }
 

@@ -114,7 +114,12 @@ async fn services_of_kubernetes_stay_until_the_section_is_removed() {
         ("{}".to_owned(), 0),
     ] {
         std::fs::write(&file, &text).unwrap();
-        assert_eq!(context.reload.reload(false).await.unwrap(), Ok(()));
+        if count == 0 {
+            let refused = context.reload.reload(false).await.unwrap().unwrap_err();
+            assert!(refused.contains("the edit removes kubernetes"), "{refused}");
+        }
+        let is_intended = count == 0;
+        assert_eq!(context.reload.reload(is_intended).await.unwrap(), Ok(()));
         let services = |state: &crate::state::State, _| state.config().services.len();
         let services = context.handle.inspect(services).await.unwrap();
         let is_mirrored = context.handle.kubernetes().is_some();

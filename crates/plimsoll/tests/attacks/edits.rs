@@ -54,6 +54,44 @@ async fn a_file_that_was_cut_off_takes_no_services_away() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_was_cut_off_drops_no_rules_and_no_cluster_of_kubernetes() {
+    let tls = "tls: {certificate: server.pem, private_key: server.key, client_ca: server.pem}\n";
+    let identities = "identities:\n- uri: spiffe://td/gateway\n";
+    let kubernetes = "kubernetes: {api_server: 'http://127.0.0.1:1'}\n";
+    let start = services(4) + tls;
+    let complete = format!("{start}{identities}  fleets: [gateway]\n{kubernetes}");
+    let control = Control::start_with(&complete, |directory| {
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        std::fs::write(directory.join("server.pem"), made.cert.pem()).unwrap();
+        let key = made.signing_key.serialize_pem();
+        std::fs::write(directory.join("server.key"), key).unwrap();
+    });
+    for (cut, removed) in [
+        (services(4), "the edit removes identities"),
+        (start.clone(), "the edit removes identities"),
+        (
+            format!("{start}{identities}"),
+            "the edit removes kubernetes",
+        ),
+        (
+            format!("{start}{identities}{kubernetes}"),
+            "the edit removes 1 of 1 restrictions of identities",
+        ),
+    ] {
+        control.write_config(&cut);
+        let (status, body) = control.post("/api/v1/reload", String::new()).await;
+        assert_eq!(status, 409, "{body}");
+        assert!(body.contains(removed), "{body}");
+        control.wait_for_log(removed).await;
+        assert_eq!(control.metric("config_in_force").await, 0.0);
+    }
+    let path = "/api/v1/reload?allow_removal=true";
+    let (status, body) = control.post(path, String::new()).await;
+    assert_eq!(status, 200, "{body}");
+    assert_eq!(control.metric("config_in_force").await, 1.0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hangup_reloads_the_file_and_ends_nothing() {
     let control = Control::start_with(&services(4), |_| ());
     control.write_config(&services(1));

@@ -200,7 +200,7 @@ mod tests {
         counters.event(&refused(OpenRefusal::Nodes(1)));
         counters.event(&refused(OpenRefusal::Zones(1)));
         counters.event(&refused(OpenRefusal::Zones(1)));
-        let [first, second] = [1, 2].map(|last| [10, 0, 0, last].into());
+        let [first, second] = [1, 2].map(|last| std::net::IpAddr::from([10, 0, 0, last]).into());
         counters.event(&refused(OpenRefusal::DuplicateId { first, second }));
         counters.event(&ControlEvent::Planner(PlannerEvent::NodeCapped {
             fleet: "edge".into(),

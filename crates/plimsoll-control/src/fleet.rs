@@ -10,6 +10,7 @@
 //! not appear in the assignment of their fleet.
 
 mod member;
+mod peer;
 mod refusal;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +31,8 @@ use xxhash_rust::xxh64::xxh64;
 use crate::delivery::NodeClass;
 
 pub use member::{Member, StreamKind};
+pub use peer::Peer;
+use peer::PeerCounts;
 pub use refusal::OpenRefusal;
 
 /// Limit of endpoints in the assignment of a fleet. Proxies only read zones and weights, so a
@@ -43,6 +46,10 @@ pub struct FleetLimits {
     pub fleets: usize,
     /// Zones of one fleet beside the configured ones.
     pub zones_per_fleet: usize,
+    /// Nodes that were first seen from one IPv4 address or IPv6 network of 64 bits.
+    pub nodes_per_peer: usize,
+    /// Fleets that were first seen from one such address.
+    pub fleets_per_peer: usize,
 }
 
 impl Default for FleetLimits {
@@ -51,6 +58,8 @@ impl Default for FleetLimits {
             nodes: 50_000,
             fleets: 1000,
             zones_per_fleet: 64,
+            nodes_per_peer: 10_000,
+            fleets_per_peer: 200,
         }
     }
 }
@@ -64,6 +73,7 @@ pub struct Fleets {
     fleets: BTreeMap<Arc<str>, Fleet>,
     /// Number of nodes of all fleets.
     nodes: usize,
+    peers: PeerCounts,
     /// Nodes without an open stream, by time of disconnection, fleet and id. A separate set,
     /// because every message checks it for nodes that must leave; it is usually small.
     disconnected: BTreeSet<(Instant, Arc<str>, Arc<str>)>,
@@ -75,6 +85,8 @@ struct Fleet {
     /// Number of members by zone.
     zones: BTreeMap<Locality, usize>,
     addresses: BTreeSet<SocketAddr>,
+    /// Address whose limit of fleets the fleet counts against.
+    counted_by: Option<IpAddr>,
     /// The assignment with a sample of the members, until the next change.
     representatives: OnceLock<ClusterLoadAssignment>,
     /// Classes of the members, until the next change.
@@ -122,13 +134,13 @@ impl Fleets {
         &mut self,
         info: &NodeInfo,
         kind: StreamKind,
-        peer: Option<IpAddr>,
+        peer: &Peer,
         now: Instant,
     ) -> Result<Opened, OpenRefusal> {
-        let left = self.admit(info, kind, peer)?;
+        let left = self.admit(info, peer)?;
         // On its load reporting stream, Envoy announces one more client feature: keep the
         // `NodeInfo` of the discovery stream unless the locality has changed.
-        let opened = self.enter(info, kind == StreamKind::Ads, now);
+        let opened = self.enter(info, kind == StreamKind::Ads, peer, now);
         if let Some(fleet) = self.fleets.get_mut(&info.node.cluster)
             && let Some(member) = fleet.members.get_mut(&info.node.id)
         {
@@ -142,13 +154,14 @@ impl Fleets {
     }
 
     /// Registers a node that another replica serves, or says why it is refused. A node that also
-    /// has a stream to this replica stays as it is.
+    /// has a stream to this replica stays as it is. Limits of its peer are checked there.
     pub fn share(&mut self, info: &NodeInfo, now: Instant) -> Result<Opened, OpenRefusal> {
-        let left = self.admit(info, StreamKind::Lrs, None)?;
+        let unknown = Peer::default();
+        let left = self.admit(info, &unknown)?;
         let (fleet, id) = (&info.node.cluster, &info.node.id);
         let opened = match self.member_mut(fleet, id) {
             Some(member) if member.has_stream() => Opened::default(),
-            _ => self.enter(info, true, now),
+            _ => self.enter(info, true, &unknown, now),
         };
         if let Some(member) = self.member_mut(fleet, id) {
             member.is_shared = true;
@@ -189,8 +202,9 @@ impl Fleets {
     }
 
     /// Adds a node to its fleet, or updates it if it moved or `replace` is set.
-    fn enter(&mut self, info: &NodeInfo, replace: bool, now: Instant) -> Opened {
+    fn enter(&mut self, info: &NodeInfo, replace: bool, peer: &Peer, now: Instant) -> Opened {
         let counts_zone = self.counts_zone(&info.node.locality);
+        let counted_by = peer.counted_by();
         let fleet = self
             .fleets
             .entry(Arc::clone(&info.node.cluster))
@@ -198,8 +212,13 @@ impl Fleets {
         let new_zone = counts_zone && !fleet.zones.contains_key(&info.node.locality);
         let mut changed = false;
         if !fleet.members.contains_key(&info.node.id) {
-            fleet.insert(info, now);
+            if fleet.members.is_empty() {
+                fleet.counted_by = counted_by;
+                self.peers.add_fleet(counted_by);
+            }
+            fleet.insert(info, counted_by, now);
             self.nodes += 1;
+            self.peers.add_node(counted_by);
             changed = true;
         }
         if let Some(member) = fleet.members.get_mut(&info.node.id) {
@@ -227,24 +246,20 @@ impl Fleets {
 
     /// Checks the limits. If there is no room, nodes without a stream leave, the oldest first;
     /// returns them.
-    fn admit(
-        &mut self,
-        info: &NodeInfo,
-        kind: StreamKind,
-        peer: Option<IpAddr>,
-    ) -> Result<Vec<MemberKey>, OpenRefusal> {
+    fn admit(&mut self, info: &NodeInfo, peer: &Peer) -> Result<Vec<MemberKey>, OpenRefusal> {
         let node = &info.node;
         let fleet = self.fleets.get(&node.cluster);
         if let Some(fleet) = fleet {
             self.check_zone(fleet, node)?;
             if let Some(member) = fleet.members.get(&node.id) {
-                member.check_peer(kind, peer)?;
+                member.check_peer(peer)?;
                 return Ok(Vec::new());
             }
         }
         let is_known = fleet.is_some();
         let mut left = Vec::new();
         let limits = self.limits;
+        self.peers.check(peer.counted_by(), !is_known, &limits)?;
         while self.nodes >= limits.nodes || !is_known && self.fleets.len() >= limits.fleets {
             let Some((_, name, id)) = self.disconnected.pop_first() else {
                 return Err(if self.nodes >= limits.nodes {
@@ -273,11 +288,16 @@ impl Fleets {
     }
 
     fn remove(&mut self, fleet: &Arc<str>, id: &Arc<str>) {
-        if let Some(members) = self.fleets.get_mut(fleet) {
-            self.nodes -= usize::from(members.remove(id));
-            if members.members.is_empty() {
-                self.fleets.remove(fleet);
-            }
+        let Some(members) = self.fleets.get_mut(fleet) else {
+            return;
+        };
+        if let Some(member) = members.remove(id) {
+            self.nodes -= 1;
+            self.peers.remove_node(member.counted_by);
+        }
+        if members.members.is_empty() {
+            self.peers.remove_fleet(members.counted_by);
+            self.fleets.remove(fleet);
         }
     }
 
@@ -446,24 +466,21 @@ impl Fleets {
 }
 
 impl Fleet {
-    fn insert(&mut self, info: &NodeInfo, now: Instant) {
+    fn insert(&mut self, info: &NodeInfo, counted_by: Option<IpAddr>, now: Instant) {
         let address = self.free_address(&info.node.id);
         self.addresses.insert(address);
         *self.zones.entry(info.node.locality.clone()).or_default() += 1;
-        let member = Member::new(info, address, now);
+        let member = Member::new(info, address, counted_by, now);
         self.members.insert(Arc::clone(&info.node.id), member);
         self.forget_representatives();
     }
 
-    /// Returns whether there was such a member.
-    fn remove(&mut self, id: &str) -> bool {
-        let Some(member) = self.members.remove(id) else {
-            return false;
-        };
+    fn remove(&mut self, id: &str) -> Option<Member> {
+        let member = self.members.remove(id)?;
         self.addresses.remove(&member.address);
         self.leave_zone(&member.info.node.locality);
         self.forget_representatives();
-        true
+        Some(member)
     }
 
     fn moved(&mut self, from: &Locality, to: &Locality) {

@@ -49,9 +49,9 @@ plimsoll_core::log_lines! {
     STREAM_REFUSED = Warn, "stream refused: a limit is reached",
         "Find out who opens so many streams; raise the limit in `reason` if they are yours.";
     /// A stream is refused, because a node with the same id and fleet is connected from another
-    /// address. The first stream stays open.
+    /// peer. The first stream stays open.
     DUPLICATE_NODE = Warn, "stream refused: node id is in use by another peer",
-        "Give every proxy its own `node.id`; `reason` has both addresses.";
+        "Give every proxy its own `node.id`; `reason` has both peers.";
     /// A message of a peer exceeds a limit of the configuration; its stream ends.
     REQUEST_REFUSED = Warn, "request refused: a limit is exceeded",
         "Look at the peer; raise `limit` under `limits` if the request is legitimate.";

@@ -16,7 +16,6 @@ mod report_size;
 mod throttle;
 mod writer;
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,7 +31,7 @@ use tonic::Status;
 use crate::audit::Audit;
 use crate::config::{ControlConfig, Relay};
 use crate::counters::Counters;
-use crate::fleet::{OpenRefusal, StreamKind};
+use crate::fleet::{OpenRefusal, Peer, StreamKind};
 use crate::identity::Rules;
 use crate::log_lines;
 use crate::relay::{Overlay, RelayUpstreams, RelayedResource, StreamStatus};
@@ -78,12 +77,12 @@ pub(crate) enum Message {
     OpenAds {
         node: Arc<NodeInfo>,
         returning: bool,
-        peer: Option<IpAddr>,
+        peer: Peer,
         reply: oneshot::Sender<Result<OpenedStream, OpenRefusal>>,
     },
     OpenLrs {
         node: Arc<NodeInfo>,
-        peer: Option<IpAddr>,
+        peer: Peer,
         reply: oneshot::Sender<Result<OpenedReporting, OpenRefusal>>,
     },
     Report {

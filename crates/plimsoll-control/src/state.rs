@@ -20,7 +20,6 @@ mod shown;
 mod suspects;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,7 +33,7 @@ use plimsoll_xds::lrs::{LrsSettings, LrsTraffic};
 use plimsoll_xds::node::NodeInfo;
 
 use crate::config::{ControlConfig, Service};
-use crate::fleet::{Fleets, OpenRefusal, StreamKind};
+use crate::fleet::{Fleets, OpenRefusal, Peer, StreamKind};
 use crate::fleet_plan::{FleetPlan, Plans};
 use crate::relay::{Overlay, RelayedClusters, RelayedResource};
 use crate::replicas::{NodeKey, Replicas};
@@ -185,7 +184,7 @@ impl State {
         node: &NodeInfo,
         kind: StreamKind,
         returning: bool,
-        peer: Option<IpAddr>,
+        peer: &Peer,
         now: Instant,
     ) -> Result<ViewKey, OpenRefusal> {
         let holding = (self.hold_until.is_some_and(|until| now < until) || self.awaits_store())
@@ -197,7 +196,7 @@ impl State {
                 let event = ControlEvent::StreamRefused {
                     fleet: Arc::clone(&node.node.cluster),
                     node: Arc::clone(&node.node.id),
-                    refusal,
+                    refusal: refusal.clone(),
                 };
                 self.suspects.handle_event(&event, now);
                 self.event(event);

@@ -223,7 +223,7 @@ fn lock(peers: &Peers) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
 
 /// Returns the address that connections are counted by. A host often has a whole IPv6 network of
 /// 64 bits to choose its addresses from.
-fn peer_of(address: IpAddr) -> IpAddr {
+pub fn peer_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {
             let [a, b, c, d, ..] = address.segments();

@@ -19,7 +19,7 @@ mod run;
 mod server;
 mod tls;
 
-pub use accept::{AcceptRetry, ConnectionLimits, ConnectionStats, LogLimit};
+pub use accept::{AcceptRetry, ConnectionLimits, ConnectionStats, LogLimit, peer_of};
 pub use access::{AdminToken, Caller};
 pub use admin::{
     AdminAccess, AdminFormat, AdminOptions, AdminPath, AdminRouter, guarded, text_error,

@@ -22,7 +22,9 @@ mod writer;
 
 use std::sync::Arc;
 
-use plimsoll_xds::driver::{DELTA_AGGREGATED_RESOURCES, STREAM_LOAD_STATS};
+use plimsoll_xds::driver::{
+    DELTA_AGGREGATED_RESOURCES, STREAM_AGGREGATED_RESOURCES, STREAM_LOAD_STATS,
+};
 use support::{Control, HonestFleet, Peer, field, node, number, text, until, zone};
 
 /// Bytes of a message just below the limit of 4 MiB.
@@ -249,6 +251,40 @@ async fn the_id_of_an_honest_proxy_cannot_be_used_from_another_address() {
         let fleets = control.fleets().await;
         assert_eq!(support::reporters(&fleets), 11, "{fleets}");
         assert!((support::fraction(&fleets, "zone-a") - 6000).abs() <= 50);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_id_of_a_proxy_with_another_kind_of_stream_cannot_be_used_from_another_address() {
+    survive(async |control| {
+        // A load reporting stream under the id of a proxy that has discovery only used to move it.
+        let mut victim = Peer::connect(control.xds).await;
+        let mut discovery = victim.open(STREAM_AGGREGATED_RESOURCES).await;
+        let hello = [
+            field(2, &node("quiet", "edge", "zone-a")),
+            text(3, "orders"),
+            text(4, support::ASSIGNMENTS),
+        ]
+        .concat();
+        discovery.send(&hello).await;
+        discovery.response().await;
+        let mut thief = Peer::connect_from([127, 0, 0, 2], control.xds).await;
+        let mut stream = thief.open(STREAM_LOAD_STATS).await;
+        stream.send(&load_report("quiet", "zone-c", 1, 1)).await;
+        let end = stream.end().await;
+        assert!(end.starts_with("6: node.id: "), "{end}");
+        assert_eq!(control.metric("duplicate_nodes_total").await, 1.0);
+        let nodes = control.get("/api/v1/nodes?id=quiet").await;
+        assert!(
+            nodes.contains("zone-a") && !nodes.contains("zone-c"),
+            "{nodes}"
+        );
+        // The proxy itself may report.
+        let mut own = victim.open(STREAM_LOAD_STATS).await;
+        own.send(&field(1, &node("quiet", "edge", "zone-a"))).await;
+        own.response().await;
+        drop((discovery, own));
     })
     .await;
 }

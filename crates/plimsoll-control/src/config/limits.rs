@@ -64,6 +64,12 @@ pub(super) struct LimitsYaml {
     /// Zones of one fleet beside those with endpoints of a service and `fleets.zones`, at least 1.
     /// Default 64.
     zones_per_fleet: Option<Uint<u64>>,
+    /// Nodes that were first seen from one IPv4 address or IPv6 network of 64 bits, at least 1;
+    /// loopback is exempt. Default 10000.
+    nodes_per_peer: Option<Uint<u64>>,
+    /// Fleets that were first seen from one IPv4 address or IPv6 network of 64 bits, at least 1;
+    /// loopback is exempt. Default 200.
+    fleets_per_peer: Option<Uint<u64>>,
     /// Bytes of each string of a node and of each part of a locality, 16 to 4096. Default 256.
     node_string_bytes: Option<Uint<u64>>,
     /// Entries of `node.client_features`, at least 1. Default 64.
@@ -138,7 +144,7 @@ impl LimitsYaml {
     }
 
     #[rustfmt::skip]
-    fn fields<'a>(&self, limits: &'a mut Limits) -> [Field<'a>; 15] {
+    fn fields<'a>(&self, limits: &'a mut Limits) -> [Field<'a>; 17] {
         const COUNT: RangeInclusive<u64> = 1..=MAX_COUNT;
         let Limits {
             fleets, requests, queue_bytes, streams, unfinished_bytes, what_if_zones, ..
@@ -147,6 +153,8 @@ impl LimitsYaml {
             ("nodes", self.nodes, &mut fleets.nodes, COUNT),
             ("fleets", self.fleets, &mut fleets.fleets, COUNT),
             ("zones_per_fleet", self.zones_per_fleet, &mut fleets.zones_per_fleet, COUNT),
+            ("nodes_per_peer", self.nodes_per_peer, &mut fleets.nodes_per_peer, COUNT),
+            ("fleets_per_peer", self.fleets_per_peer, &mut fleets.fleets_per_peer, COUNT),
             ("node_string_bytes", self.node_string_bytes, &mut requests.node_string_bytes,
                 16..=4096),
             ("client_features", self.client_features, &mut requests.client_features, COUNT),
@@ -183,10 +191,12 @@ pub(super) fn timeout_within(
 mod tests {
     use super::*;
 
-    const FIELDS: [(&str, u64, u64, u64); 15] = [
+    const FIELDS: [(&str, u64, u64, u64); 17] = [
         ("nodes", 50_000, 1, MAX_COUNT),
         ("fleets", 1000, 1, MAX_COUNT),
         ("zones_per_fleet", 64, 1, MAX_COUNT),
+        ("nodes_per_peer", 10_000, 1, MAX_COUNT),
+        ("fleets_per_peer", 200, 1, MAX_COUNT),
         ("node_string_bytes", 256, 16, 4096),
         ("client_features", 64, 1, MAX_COUNT),
         ("name_bytes", 1024, 64, 65_536),
@@ -207,7 +217,7 @@ mod tests {
     }
 
     /// Values of all limits, in the order of `FIELDS`.
-    fn values(limits: &Limits) -> [usize; 15] {
+    fn values(limits: &Limits) -> [usize; 17] {
         let Limits {
             fleets, requests, ..
         } = limits;
@@ -215,6 +225,8 @@ mod tests {
             fleets.nodes,
             fleets.fleets,
             fleets.zones_per_fleet,
+            fleets.nodes_per_peer,
+            fleets.fleets_per_peer,
             requests.node_string_bytes,
             requests.client_features,
             requests.name_bytes,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use plimsoll_core::time::Instant;
 use plimsoll_xds::node::NodeInfo;
 
-use super::OpenRefusal;
+use super::{OpenRefusal, Peer};
 
 /// Protocol of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,8 +41,10 @@ pub struct Member {
     pub lrs_streams: u32,
     /// Streams of the module inside the Envoy.
     pub module_streams: u32,
-    /// Address of the peer that opened the latest stream, by kind of stream.
-    peers: [Option<IpAddr>; 3],
+    /// Peer that opened the latest stream. While a stream is open, others are refused.
+    peer: Peer,
+    /// Address whose limit of nodes the node counts against.
+    pub(super) counted_by: Option<IpAddr>,
     /// Time at which the node's last stream closed; `None` while a stream is open.
     pub disconnected_since: Option<Instant>,
     /// Time at which the node opened load reporting; `None` if it has no such stream.
@@ -54,7 +56,12 @@ pub struct Member {
 }
 
 impl Member {
-    pub(super) fn new(info: &NodeInfo, address: SocketAddr, now: Instant) -> Self {
+    pub(super) fn new(
+        info: &NodeInfo,
+        address: SocketAddr,
+        counted_by: Option<IpAddr>,
+        now: Instant,
+    ) -> Self {
         Self {
             info: info.clone(),
             address,
@@ -62,7 +69,8 @@ impl Member {
             ads_streams: 0,
             lrs_streams: 0,
             module_streams: 0,
-            peers: [None; 3],
+            peer: Peer::default(),
+            counted_by,
             disconnected_since: None,
             lrs_since: None,
             reported: BTreeSet::new(),
@@ -72,15 +80,9 @@ impl Member {
 
     /// Counts a stream that was opened, and completes what is known about the node. The discovery
     /// stream decides its class: it gets the clusters. Without one, a module inside the Envoy does.
-    pub(super) fn opened(
-        &mut self,
-        info: &NodeInfo,
-        kind: StreamKind,
-        peer: Option<IpAddr>,
-        now: Instant,
-    ) {
+    pub(super) fn opened(&mut self, info: &NodeInfo, kind: StreamKind, peer: &Peer, now: Instant) {
         *self.streams(kind) += 1;
-        self.peers[kind as usize] = peer;
+        self.peer.clone_from(peer);
         match kind {
             StreamKind::Ads => {}
             StreamKind::Lrs => {
@@ -122,25 +124,17 @@ impl Member {
         }
     }
 
-    /// Refuses a second stream of a kind from another peer while the first is open. Two processes
-    /// with one id would overwrite each other's load reports, and a peer that knows an id could
-    /// replace the demand of its node. A process that reconnects from its address takes over.
-    pub(super) fn check_peer(
-        &self,
-        kind: StreamKind,
-        peer: Option<IpAddr>,
-    ) -> Result<(), OpenRefusal> {
-        let open = match kind {
-            StreamKind::Ads => self.ads_streams,
-            StreamKind::Lrs => self.lrs_streams,
-            StreamKind::Module => self.module_streams,
-        };
-        match (self.peers[kind as usize], peer) {
-            (Some(first), Some(second)) if open > 0 && first != second => {
-                Err(OpenRefusal::DuplicateId { first, second })
-            }
-            _ => Ok(()),
+    /// Refuses a stream of another peer while one of any kind is open. Two processes with one id
+    /// would overwrite each other's load reports, and a peer that knows an id could move its node
+    /// to another zone or replace its demand. A process that reconnects takes over.
+    pub(super) fn check_peer(&self, peer: &Peer) -> Result<(), OpenRefusal> {
+        if self.has_stream() && !self.peer.is_same(peer) {
+            return Err(OpenRefusal::DuplicateId {
+                first: self.peer.clone(),
+                second: peer.clone(),
+            });
         }
+        Ok(())
     }
 }
 
@@ -166,7 +160,7 @@ mod tests {
     }
 
     fn member(info: &NodeInfo) -> Member {
-        Member::new(info, ([10, 0, 0, 1], 1).into(), at(0))
+        Member::new(info, ([10, 0, 0, 1], 1).into(), None, at(0))
     }
 
     fn at(seconds: u64) -> Instant {
@@ -198,7 +192,7 @@ mod tests {
             (StreamKind::Lrs, 3),
             (StreamKind::Module, 4),
         ] {
-            member.opened(&plain, kind, None, at(seconds));
+            member.opened(&plain, kind, &Peer::default(), at(seconds));
             assert!(member.has_stream());
         }
         let counts = (
@@ -224,39 +218,48 @@ mod tests {
     fn the_discovery_stream_decides_the_class_of_a_node() {
         let module = info("1.2.3", &BOTH);
         let mut bare = member(&info("", &[]));
-        bare.opened(&module, StreamKind::Module, None, at(1));
+        bare.opened(&module, StreamKind::Module, &Peer::default(), at(1));
         assert!(bare.info.is_plimsoll(), "no other stream is known");
         assert!(bare.info.user_agent_version.is_empty());
-        bare.opened(&module, StreamKind::Lrs, None, at(1));
+        bare.opened(&module, StreamKind::Lrs, &Peer::default(), at(1));
         assert_eq!(bare.info.user_agent_version, "1.2.3");
-        bare.opened(&info("4.5.6", &[]), StreamKind::Lrs, None, at(1));
+        bare.opened(
+            &info("4.5.6", &[]),
+            StreamKind::Lrs,
+            &Peer::default(),
+            at(1),
+        );
         assert_eq!(bare.info.user_agent_version, "1.2.3", "the first one stays");
         let mut discovering = member(&info("", &[]));
-        discovering.opened(&info("", &[]), StreamKind::Ads, None, at(1));
-        discovering.opened(&module, StreamKind::Module, None, at(1));
+        discovering.opened(&info("", &[]), StreamKind::Ads, &Peer::default(), at(1));
+        discovering.opened(&module, StreamKind::Module, &Peer::default(), at(1));
         assert!(!discovering.info.is_plimsoll());
         let mut envoy = member(&info("", &BOTH[..1]));
-        envoy.opened(&module, StreamKind::Module, None, at(1));
+        envoy.opened(&module, StreamKind::Module, &Peer::default(), at(1));
         assert!(!envoy.info.is_plimsoll(), "it has announced its module");
     }
 
     #[test]
-    fn a_second_peer_is_refused_while_the_first_has_a_stream() {
-        let [first, second] = [1, 2].map(|last| Some(IpAddr::from([10, 0, 0, last])));
-        for kind in [StreamKind::Ads, StreamKind::Lrs, StreamKind::Module] {
+    fn a_second_peer_is_refused_while_the_first_has_a_stream_of_any_kind() {
+        const KINDS: [StreamKind; 3] = [StreamKind::Ads, StreamKind::Lrs, StreamKind::Module];
+        let [first, second] = [1, 2].map(|last| Peer::from(IpAddr::from([10, 0, 0, last])));
+        for (kind, other) in KINDS.into_iter().zip(KINDS.into_iter().rev()) {
             let plain = info("", &[]);
             let mut member = member(&plain);
-            assert_eq!(member.check_peer(kind, first), Ok(()));
-            member.opened(&plain, kind, first, at(1));
-            assert_eq!(member.check_peer(kind, first), Ok(()));
-            assert_eq!(member.check_peer(kind, None), Ok(()));
+            assert_eq!(member.check_peer(&first), Ok(()));
+            member.opened(&plain, kind, &first, at(1));
+            assert_eq!(member.check_peer(&first), Ok(()));
+            assert_eq!(member.check_peer(&Peer::default()), Ok(()));
             let refused = OpenRefusal::DuplicateId {
-                first: first.unwrap(),
-                second: second.unwrap(),
+                first: first.clone(),
+                second: second.clone(),
             };
-            assert_eq!(member.check_peer(kind, second), Err(refused));
+            assert_eq!(member.check_peer(&second), Err(refused));
+            member.opened(&plain, other, &first, at(1));
             member.closed(kind);
-            assert_eq!(member.check_peer(kind, second), Ok(()));
+            assert!(member.check_peer(&second).is_err(), "one is left");
+            member.closed(other);
+            assert_eq!(member.check_peer(&second), Ok(()));
         }
     }
 }

@@ -5,8 +5,10 @@ use std::net::IpAddr;
 
 use tonic::Status;
 
+use super::Peer;
+
 /// Why a stream is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OpenRefusal {
     /// There are this many nodes, all with a stream.
     Nodes(usize),
@@ -14,39 +16,49 @@ pub enum OpenRefusal {
     Fleets(usize),
     /// The fleet has nodes in this many zones that are not configured.
     Zones(usize),
-    /// A stream of the same kind and node is open from another address.
+    /// There are this many nodes of one peer.
+    NodesOfPeer { most: usize, peer: IpAddr },
+    /// There are this many fleets of one peer.
+    FleetsOfPeer { most: usize, peer: IpAddr },
+    /// A stream of the same node is open from another peer.
     DuplicateId {
-        /// Address of the stream that is open.
-        first: IpAddr,
-        /// Address of the stream that is refused.
-        second: IpAddr,
+        /// Peer whose stream is open.
+        first: Peer,
+        /// Peer whose stream is refused.
+        second: Peer,
     },
 }
 
 impl OpenRefusal {
     /// Every limit that can refuse a stream.
-    pub(crate) const LIMITS: [&str; 3] = ["nodes", "fleets", "zones_per_fleet"];
+    pub(crate) const LIMITS: [&str; 5] = [
+        "nodes",
+        "fleets",
+        "zones_per_fleet",
+        "nodes_per_peer",
+        "fleets_per_peer",
+    ];
 
     /// Returns the name of the limit in the configuration file and in metrics.
-    pub const fn limit(self) -> &'static str {
+    pub const fn limit(&self) -> &'static str {
         match self {
             Self::Nodes(_) => "nodes",
             Self::Fleets(_) => "fleets",
             Self::Zones(_) => "zones_per_fleet",
+            Self::NodesOfPeer { .. } => "nodes_per_peer",
+            Self::FleetsOfPeer { .. } => "fleets_per_peer",
             Self::DuplicateId { .. } => "duplicate_id",
         }
     }
 
-    /// Returns the status for the peer. It does not learn the address of another one.
-    pub fn status(self) -> Status {
+    /// Returns the status for the peer. It does not learn who another one is.
+    pub fn status(&self) -> Status {
         match self {
-            Self::Nodes(_) | Self::Fleets(_) | Self::Zones(_) => {
-                Status::resource_exhausted(self.to_string())
-            }
             Self::DuplicateId { .. } => Status::already_exists(
-                "node.id: a node with this id and node.cluster is connected from another address; \
+                "node.id: a node with this id and node.cluster is connected from another peer; \
                  ids must be unique within a fleet",
             ),
+            _ => Status::resource_exhausted(self.to_string()),
         }
     }
 }
@@ -65,6 +77,14 @@ impl fmt::Display for OpenRefusal {
                 f,
                 "node.locality: the fleet has nodes in {most} zones without endpoints \
                  (limits.zones_per_fleet)"
+            ),
+            Self::NodesOfPeer { most, peer } => write!(
+                f,
+                "{most} nodes are connected from {peer} (limits.nodes_per_peer)"
+            ),
+            Self::FleetsOfPeer { most, peer } => write!(
+                f,
+                "node.cluster: {most} fleets are connected from {peer} (limits.fleets_per_peer)"
             ),
             Self::DuplicateId { first, second } => {
                 write!(
@@ -101,6 +121,22 @@ mod tests {
                 "node.locality: the fleet has nodes in 4 zones without endpoints \
                  (limits.zones_per_fleet)",
             ),
+            (
+                OpenRefusal::NodesOfPeer {
+                    most: 5,
+                    peer: [10, 0, 0, 1].into(),
+                },
+                "nodes_per_peer",
+                "5 nodes are connected from 10.0.0.1 (limits.nodes_per_peer)",
+            ),
+            (
+                OpenRefusal::FleetsOfPeer {
+                    most: 6,
+                    peer: [10, 0, 0, 1].into(),
+                },
+                "fleets_per_peer",
+                "node.cluster: 6 fleets are connected from 10.0.0.1 (limits.fleets_per_peer)",
+            ),
         ];
         for (refusal, limit, text) in cases {
             assert_eq!(refusal.limit(), limit);
@@ -115,8 +151,8 @@ mod tests {
     #[test]
     fn a_duplicate_does_not_learn_the_address_of_the_other() {
         let refusal = OpenRefusal::DuplicateId {
-            first: [10, 0, 0, 1].into(),
-            second: [10, 0, 0, 2].into(),
+            first: IpAddr::from([10, 0, 0, 1]).into(),
+            second: IpAddr::from([10, 0, 0, 2]).into(),
         };
         assert_eq!(refusal.limit(), "duplicate_id");
         assert_eq!(refusal.status().code(), Code::AlreadyExists);

@@ -33,7 +33,10 @@ fn zones(fleets: &Fleets) -> Vec<(String, usize)> {
 
 /// Opens a stream; returns whether the fleet changed.
 fn open(fleets: &mut Fleets, info: &NodeInfo, kind: StreamKind, now: Instant) -> bool {
-    fleets.open(info, kind, None, now).unwrap().changed
+    fleets
+        .open(info, kind, &Peer::default(), now)
+        .unwrap()
+        .changed
 }
 
 fn fleet_node(fleet: &str, id: &str, zone: &str) -> NodeInfo {
@@ -48,6 +51,7 @@ fn limited(nodes: usize, fleets: usize, zones_per_fleet: usize) -> Fleets {
         nodes,
         fleets,
         zones_per_fleet,
+        ..FleetLimits::default()
     });
     all
 }
@@ -199,12 +203,14 @@ fn nodes_beyond_the_limit_are_refused_until_one_leaves() {
     open(&mut fleets, &node("2", "a"), StreamKind::Ads, now);
     open(&mut fleets, &node("2", "a"), StreamKind::Lrs, now);
     let third = fleet_node("batch", "3", "a");
-    let refused = fleets.open(&third, StreamKind::Ads, None, now);
+    let refused = fleets.open(&third, StreamKind::Ads, &Peer::default(), now);
     assert_eq!(refused, Err(OpenRefusal::Nodes(2)));
     assert_eq!(fleets.node_count("batch"), 0);
     // A node without a stream makes room before its time.
     fleets.close("gateway", "1", StreamKind::Ads, at(1));
-    let opened = fleets.open(&third, StreamKind::Ads, None, at(2)).unwrap();
+    let opened = fleets
+        .open(&third, StreamKind::Ads, &Peer::default(), at(2))
+        .unwrap();
     assert_eq!(opened.left, [("gateway".into(), "1".into())]);
     assert_eq!(
         (fleets.node_count("gateway"), fleets.node_count("batch")),
@@ -212,7 +218,7 @@ fn nodes_beyond_the_limit_are_refused_until_one_leaves() {
     );
     assert_eq!(fleets.deadline(LEAVE_AFTER), None);
     assert_eq!(
-        fleets.open(&node("1", "a"), StreamKind::Ads, None, at(3)),
+        fleets.open(&node("1", "a"), StreamKind::Ads, &Peer::default(), at(3)),
         Err(OpenRefusal::Nodes(2))
     );
     // Expiry makes room as well.
@@ -222,7 +228,7 @@ fn nodes_beyond_the_limit_are_refused_until_one_leaves() {
         [("batch".into(), "3".into())]
     );
     let opened = fleets
-        .open(&node("1", "a"), StreamKind::Ads, None, at(33))
+        .open(&node("1", "a"), StreamKind::Ads, &Peer::default(), at(33))
         .unwrap();
     assert!(opened.left.is_empty());
 }
@@ -238,12 +244,27 @@ fn fleets_beyond_the_limit_are_refused() {
             at(0),
         );
     }
-    let refused = fleets.open(&fleet_node("three", "1", "a"), StreamKind::Ads, None, at(0));
+    let refused = fleets.open(
+        &fleet_node("three", "1", "a"),
+        StreamKind::Ads,
+        &Peer::default(),
+        at(0),
+    );
     assert_eq!(refused, Err(OpenRefusal::Fleets(2)));
-    let known = fleets.open(&fleet_node("two", "2", "a"), StreamKind::Ads, None, at(0));
+    let known = fleets.open(
+        &fleet_node("two", "2", "a"),
+        StreamKind::Ads,
+        &Peer::default(),
+        at(0),
+    );
     assert!(known.is_ok(), "a fleet that is known may grow");
     fleets.close("one", "1", StreamKind::Ads, at(1));
-    let opened = fleets.open(&fleet_node("three", "1", "a"), StreamKind::Ads, None, at(1));
+    let opened = fleets.open(
+        &fleet_node("three", "1", "a"),
+        StreamKind::Ads,
+        &Peer::default(),
+        at(1),
+    );
     assert_eq!(opened.unwrap().left, [("one".into(), "1".into())]);
 }
 
@@ -253,13 +274,13 @@ fn zones_without_endpoints_are_limited_and_not_counted() {
     fleets.set_zones(Some(["a", "b"].map(Locality::zone_only).into()));
     for (id, zone) in [("1", "x"), ("2", "y"), ("3", "a")] {
         let opened = fleets
-            .open(&node(id, zone), StreamKind::Ads, None, at(0))
+            .open(&node(id, zone), StreamKind::Ads, &Peer::default(), at(0))
             .unwrap();
         assert_eq!(opened.new_zone, zone == "a", "{zone}");
     }
-    let refused = fleets.open(&node("4", "z"), StreamKind::Ads, None, at(0));
+    let refused = fleets.open(&node("4", "z"), StreamKind::Ads, &Peer::default(), at(0));
     assert_eq!(refused, Err(OpenRefusal::Zones(2)));
-    let moved = fleets.open(&node("3", "z"), StreamKind::Ads, None, at(0));
+    let moved = fleets.open(&node("3", "z"), StreamKind::Ads, &Peer::default(), at(0));
     assert_eq!(
         moved,
         Err(OpenRefusal::Zones(2)),
@@ -291,7 +312,7 @@ fn without_configured_zones_all_count_and_are_limited() {
     for (id, zone) in [("1", "x"), ("2", "y")] {
         open(&mut fleets, &node(id, zone), StreamKind::Ads, at(0));
     }
-    let refused = fleets.open(&node("3", "z"), StreamKind::Ads, None, at(0));
+    let refused = fleets.open(&node("3", "z"), StreamKind::Ads, &Peer::default(), at(0));
     assert_eq!(refused, Err(OpenRefusal::Zones(2)));
     // A zone is free again when its last node has left.
     fleets.close("gateway", "1", StreamKind::Ads, at(0));
@@ -300,34 +321,103 @@ fn without_configured_zones_all_count_and_are_limited() {
     assert!(open(&mut fleets, &node("3", "z"), StreamKind::Ads, at(30)));
 }
 
+/// A peer at `10.0.0.<last>`.
+fn peer(last: u8) -> Peer {
+    IpAddr::from([10, 0, 0, last]).into()
+}
+
 #[test]
-fn an_id_belongs_to_the_address_of_its_open_stream() {
+fn an_id_belongs_to_the_peer_of_its_open_streams() {
     let mut fleets = Fleets::default();
-    let [first, second] = [1, 2].map(|last| Some(IpAddr::from([10, 0, 0, last])));
+    let [first, second] = [1, 2].map(peer);
     let info = node("1", "a");
-    fleets.open(&info, StreamKind::Lrs, first, at(0)).unwrap();
-    let refused = fleets
-        .open(&info, StreamKind::Lrs, second, at(1))
-        .unwrap_err();
-    assert_eq!(
-        refused,
-        OpenRefusal::DuplicateId {
-            first: first.unwrap(),
-            second: second.unwrap(),
-        }
-    );
-    // The other kind of stream, the same address, and an unknown address are accepted.
-    fleets.open(&info, StreamKind::Ads, second, at(1)).unwrap();
-    fleets.open(&info, StreamKind::Lrs, first, at(1)).unwrap();
-    fleets.open(&info, StreamKind::Lrs, None, at(1)).unwrap();
-    for _ in 0..3 {
-        fleets.close("gateway", "1", StreamKind::Lrs, at(2));
+    fleets.open(&info, StreamKind::Ads, &first, at(0)).unwrap();
+    let refused = OpenRefusal::DuplicateId {
+        first: first.clone(),
+        second: second.clone(),
+    };
+    // Also of another kind, and from another zone: the node is not moved.
+    let elsewhere = node("1", "b");
+    for kind in [StreamKind::Ads, StreamKind::Lrs, StreamKind::Module] {
+        let opened = fleets.open(&elsewhere, kind, &second, at(1));
+        assert_eq!(opened.unwrap_err(), refused);
+    }
+    assert_eq!(zones(&fleets), [("a".to_owned(), 1)]);
+    fleets.open(&info, StreamKind::Lrs, &first, at(1)).unwrap();
+    fleets
+        .open(&info, StreamKind::Module, &first, at(1))
+        .unwrap();
+    // Another replica that serves the node says nothing about its peer.
+    fleets.share(&info, at(1)).unwrap();
+    for kind in [StreamKind::Ads, StreamKind::Lrs, StreamKind::Module] {
+        assert!(fleets.open(&info, kind, &second, at(2)).is_err());
+        fleets.close("gateway", "1", kind, at(2));
     }
     // The node has moved to another address.
-    fleets.open(&info, StreamKind::Lrs, second, at(3)).unwrap();
-    assert!(fleets.open(&info, StreamKind::Lrs, first, at(3)).is_err());
+    fleets.open(&info, StreamKind::Lrs, &second, at(3)).unwrap();
+    assert!(fleets.open(&info, StreamKind::Lrs, &first, at(3)).is_err());
     let other = fleet_node("other", "1", "a");
-    fleets.open(&other, StreamKind::Lrs, first, at(3)).unwrap();
+    fleets.open(&other, StreamKind::Lrs, &first, at(3)).unwrap();
+}
+
+#[test]
+fn a_peer_has_a_part_of_the_nodes_and_fleets() {
+    let mut fleets = Fleets::default();
+    fleets.set_limits(FleetLimits {
+        nodes_per_peer: 3,
+        fleets_per_peer: 2,
+        ..FleetLimits::default()
+    });
+    let kind = StreamKind::Ads;
+    let open = |fleets: &mut Fleets, fleet: &str, id: &str, peer: &Peer| {
+        let info = fleet_node(fleet, id, "a");
+        let opened = fleets.open(&info, kind, peer, at(0));
+        opened.err().map(|refusal| refusal.limit())
+    };
+    let [greedy, other] = [1, 2].map(peer);
+    assert_eq!(open(&mut fleets, "one", "1", &greedy), None);
+    assert_eq!(open(&mut fleets, "two", "1", &greedy), None);
+    let refused = open(&mut fleets, "three", "1", &greedy);
+    assert_eq!(refused, Some("fleets_per_peer"));
+    assert_eq!(open(&mut fleets, "two", "2", &greedy), None);
+    let refused = open(&mut fleets, "two", "3", &greedy);
+    assert_eq!(refused, Some("nodes_per_peer"));
+    assert_eq!(open(&mut fleets, "two", "2", &greedy), None, "is known");
+    for (fleet, id) in [("three", "1"), ("two", "3")] {
+        assert_eq!(open(&mut fleets, fleet, id, &other), None);
+    }
+    // Neither loopback nor a node of another replica counts.
+    let local = Peer::from(IpAddr::from([127, 0, 0, 1]));
+    for id in 10..20 {
+        let shared = fleet_node("one", &format!("shared-{id}"), "a");
+        fleets.share(&shared, at(0)).unwrap();
+        assert_eq!(open(&mut fleets, "one", &id.to_string(), &local), None);
+    }
+    // A node that has left makes room, and so does a fleet.
+    for id in ["2", "2", "1"] {
+        fleets.close("two", id, kind, at(1));
+    }
+    let refused = open(&mut fleets, "two", "4", &greedy);
+    assert_eq!(refused, Some("nodes_per_peer"), "not yet left");
+    fleets.expire(LEAVE_AFTER, at(40));
+    assert_eq!(open(&mut fleets, "two", "4", &greedy), None);
+    fleets.close("two", "4", kind, at(40));
+    fleets.close("two", "3", kind, at(40));
+    fleets.expire(LEAVE_AFTER, at(80));
+    assert_eq!(open(&mut fleets, "four", "1", &greedy), None);
+}
+
+#[test]
+fn peers_without_nodes_are_forgotten() {
+    let mut fleets = Fleets::default();
+    let info = node("1", "a");
+    fleets
+        .open(&info, StreamKind::Ads, &peer(1), at(0))
+        .unwrap();
+    assert!(!fleets.peers.is_empty());
+    fleets.close("gateway", "1", StreamKind::Ads, at(0));
+    fleets.expire(LEAVE_AFTER, at(30));
+    assert!(fleets.peers.is_empty());
 }
 
 #[test]
@@ -491,7 +581,7 @@ fn the_second_stream_of_a_module_node_is_no_shared_id() {
     let kind = StreamKind::of_lrs(&module);
     driver
         .state
-        .handle_open(&module, kind, false, None, driver.now)
+        .handle_open(&module, kind, false, &Peer::default(), driver.now)
         .unwrap();
     driver.drain();
     driver.advance(60_000);

@@ -24,7 +24,7 @@ use super::record::StreamRecord;
 use super::report_size::report_size;
 use super::{Handle, Message, OpenedStream, Stopped, StreamGuard};
 use crate::audit::Answer;
-use crate::fleet::OpenRefusal;
+use crate::fleet::Peer;
 use crate::identity::Purpose;
 use crate::log_lines;
 use crate::relay::{ResourceSubscriptions, Session};
@@ -85,6 +85,7 @@ impl AdsHandler for Discovery {
             peer: opening.peer,
             identity: opening.identity,
         };
+        let peer = Peer::from(&client);
         let node = &opening.node.info.node;
         let authorization = Authorization::check(&self.handle, client, node, Purpose::Discovery)?;
         if self.handle.discovery.is_awaited() {
@@ -97,12 +98,12 @@ impl AdsHandler for Discovery {
         let open = Message::OpenAds {
             node: Arc::clone(&info),
             returning: opening.returning,
-            peer: opening.peer.map(|peer| peer.ip().to_canonical()),
+            peer,
             reply,
         };
         self.handle.send(open).await.map_err(stopped)?;
         let opened = response.await.map_err(|_| stopped(Stopped))?;
-        let opened = opened.map_err(OpenRefusal::status)?;
+        let opened = opened.map_err(|refusal| refusal.status())?;
         let (views, subscriptions, guard) = match opened {
             OpenedStream::View(views, guard) => (views, None, Some(guard)),
             OpenedStream::Relay(overlays, relay, guard) => {
@@ -244,12 +245,12 @@ impl LrsHandler for LoadReporting {
         let node = Arc::new(node.clone());
         let open = Message::OpenLrs {
             node: Arc::clone(&node),
-            peer: client.peer.map(|peer| peer.ip().to_canonical()),
+            peer: Peer::from(client),
             reply,
         };
         self.handle.send(open).await.map_err(stopped)?;
         let opened = response.await.map_err(|_| stopped(Stopped))?;
-        let (instructions, guard) = opened.map_err(OpenRefusal::status)?;
+        let (instructions, guard) = opened.map_err(|refusal| refusal.status())?;
         let reporter = Reporter {
             handle: self.handle.clone(),
             node,

@@ -213,7 +213,7 @@ fn a_stream_canceled_while_opening_leaves_no_state() {
         let open = Message::OpenAds {
             node: Arc::new(a.clone()),
             returning: false,
-            peer: None,
+            peer: Peer::default(),
             reply,
         };
         handle.send(open).await.unwrap();
@@ -221,7 +221,7 @@ fn a_stream_canceled_while_opening_leaves_no_state() {
         // The reply has been sent, but the caller has not received it.
         let (reply, response) = oneshot::channel();
         let node = Arc::new(b.clone());
-        let peer = None;
+        let peer = Peer::default();
         let open = Message::OpenLrs { node, peer, reply };
         handle.send(open).await.unwrap();
         wait_until(&handle, |state| members(state) == 2).await;
@@ -343,20 +343,15 @@ fn a_second_peer_with_the_same_id_is_refused_with_the_reason() {
         })
         .await;
         let session = reporting.open(&a, &from(second)).await.unwrap();
-        let mut discovery = opening(&a);
-        discovery.peer = first;
-        let discovery = Discovery::new(handle.clone())
-            .open(discovery)
-            .await
-            .unwrap();
-        let mut other = opening(&a);
-        other.peer = second;
-        let refused = Discovery::new(handle.clone())
-            .open(other)
-            .await
-            .unwrap_err();
-        assert_eq!(refused.code(), tonic::Code::AlreadyExists);
-        drop((session, discovery));
+        // The other kind of stream belongs to the same peer.
+        for (peer, is_own) in [(first, false), (second, true)] {
+            let mut discovery = opening(&a);
+            discovery.peer = peer;
+            let opened = Discovery::new(handle.clone()).open(discovery).await;
+            let code = opened.err().map(|refused| refused.code());
+            assert_eq!(code, (!is_own).then_some(tonic::Code::AlreadyExists));
+        }
+        drop(session);
         let values = handle.counters().values();
         assert_eq!(values[&("duplicate_nodes_total", "")], 2);
     });

@@ -186,7 +186,7 @@ impl Writer {
                 reply,
             } => {
                 let kind = StreamKind::Ads;
-                let key = self.state.handle_open(&node, kind, returning, peer, now);
+                let key = self.state.handle_open(&node, kind, returning, &peer, now);
                 let opened = key.map(|key| {
                     let guard = self.guard(node, kind, Some(key.clone()));
                     self.open(key, guard)
@@ -196,7 +196,7 @@ impl Writer {
             }
             Message::OpenLrs { node, peer, reply } => {
                 let kind = StreamKind::of_lrs(&node);
-                let opened = self.state.handle_open(&node, kind, false, peer, now);
+                let opened = self.state.handle_open(&node, kind, false, &peer, now);
                 let _ = reply.send(opened.map(|_| self.open_reporting(node, kind)));
             }
             Message::Report { node, stats, .. } => {

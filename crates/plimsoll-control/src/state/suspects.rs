@@ -101,8 +101,8 @@ mod tests {
             fleet: "edge".into(),
             node: node.into(),
             refusal: OpenRefusal::DuplicateId {
-                first: [10, 0, 0, 1].into(),
-                second: [10, 0, 0, 2].into(),
+                first: std::net::IpAddr::from([10, 0, 0, 1]).into(),
+                second: std::net::IpAddr::from([10, 0, 0, 2]).into(),
             },
         }
     }

@@ -85,7 +85,13 @@ fn only_subscribers_with_a_reporting_stream_are_listed() {
     subscribe(&records, b, &["orders"]);
     driver
         .state
-        .handle_open(b, StreamKind::Ads, false, None, driver.now)
+        .handle_open(
+            b,
+            StreamKind::Ads,
+            false,
+            &crate::fleet::Peer::default(),
+            driver.now,
+        )
         .unwrap();
     let number = subscribe(&records, c, &["orders", "carts"]);
     driver.open(c);

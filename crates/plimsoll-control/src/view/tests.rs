@@ -133,7 +133,13 @@ fn each_stage(config: Arc<ControlConfig>, mut check: impl FnMut(&Driver, &[ViewK
     let mut keys = Vec::new();
     for (node, returning) in nodes.iter().flat_map(|node| [(node, false), (node, true)]) {
         let open = |state: &mut State| {
-            let opened = state.handle_open(node, StreamKind::Ads, returning, None, at(0));
+            let opened = state.handle_open(
+                node,
+                StreamKind::Ads,
+                returning,
+                &crate::fleet::Peer::default(),
+                at(0),
+            );
             opened.unwrap()
         };
         keys.push(open(&mut driver.state));

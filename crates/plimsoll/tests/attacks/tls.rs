@@ -175,6 +175,41 @@ async fn clusters(peer: &mut Peer, id: &str) -> (super::support::Stream, Option<
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_reads_and_replaces_only_what_its_certificate_allows() {
+    let authority = Authority::new();
+    let config = "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\n\
+        tls: {certificate: server.pem, private_key: server.key, client_ca: ca.pem}\n\
+        identities: [{name: all, uri: 'spiffe://td/{who}', services: [orders]}]\n\
+        services: [{cluster: {name: orders}}, {cluster: {name: payments}}]\n";
+    let control = Control::start_with(config, |path| {
+        authority.write(path, "server", "spiffe://td/control");
+    });
+    let request = |fleet: &str| {
+        let node = field(2, &node("1", fleet, "zone-a"));
+        [node, text(4, CLUSTERS)].concat()
+    };
+    let mut peer = authority.peer(control.xds, "spiffe://td/one").await;
+    let mut held = Vec::new();
+    for fleet in ["edge", "payments"] {
+        let mut stream = peer.open(STREAM_AGGREGATED_RESOURCES).await;
+        stream.send(&request(fleet)).await;
+        let response = decode_discovery_response(stream.message().await).unwrap();
+        assert_eq!(response.resources.len(), 1, "{fleet}: {response:?}");
+        held.push(stream);
+    }
+    // The same address with another certificate is another peer; the same certificate is not.
+    for (uri, is_refused) in [("spiffe://td/two", true), ("spiffe://td/one", false)] {
+        let mut other = authority.peer(control.xds, uri).await;
+        let mut stream = other.open(STREAM_AGGREGATED_RESOURCES).await;
+        stream.send(&request("edge")).await;
+        let end = stream.response_or_end().await;
+        assert_eq!(end.is_some(), is_refused, "{end:?}");
+        assert!(end.is_none_or(|end| end.starts_with("6: node.id: ")));
+    }
+    control.wait_for_log("spiffe://td/two").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_relay_reaches_its_server_with_mutual_tls_and_opens_few_streams() {
     let authority = Authority::new();
     let upstream = upstream(&authority);

@@ -251,9 +251,13 @@ mod tests {
         let mut driver = Driver::new("");
         let proxy = node(NodeClass::EnvoyModule, "1", "a");
         driver.open(&proxy);
-        let opened = driver
-            .state
-            .handle_open(&proxy, StreamKind::Module, false, None, driver.now);
+        let opened = driver.state.handle_open(
+            &proxy,
+            StreamKind::Module,
+            false,
+            &crate::fleet::Peer::default(),
+            driver.now,
+        );
         assert!(opened.is_ok());
         driver.open(&node(NodeClass::Envoy, "2", "b"));
         let page = page(&driver);

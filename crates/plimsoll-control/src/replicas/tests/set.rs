@@ -174,7 +174,10 @@ impl Set {
     pub(super) fn open_kind(&mut self, replica: usize, node: &NodeInfo, kind: StreamKind) {
         let driver = &mut self.replicas[replica].driver;
         let now = driver.now;
-        let opened = driver.state.handle_open(node, kind, false, None, now);
+        let opened =
+            driver
+                .state
+                .handle_open(node, kind, false, &crate::fleet::Peer::default(), now);
         opened.unwrap();
         self.exchange();
     }

@@ -116,8 +116,8 @@ fn events_about_identities_are_warnings() {
         refusal,
     };
     let duplicate = OpenRefusal::DuplicateId {
-        first: [10, 0, 0, 1].into(),
-        second: [10, 0, 0, 2].into(),
+        first: std::net::IpAddr::from([10, 0, 0, 1]).into(),
+        second: std::net::IpAddr::from([10, 0, 0, 2]).into(),
     };
     let duplicate_reason = duplicate.to_string();
     let events = [

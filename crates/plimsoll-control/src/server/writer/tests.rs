@@ -17,7 +17,7 @@ fn open_ads(writer: &mut Writer, node: &Arc<NodeInfo>) -> OpenedStream {
     writer.handle(Message::OpenAds {
         node: Arc::clone(node),
         returning: false,
-        peer: None,
+        peer: crate::fleet::Peer::default(),
         reply,
     });
     response.try_recv().unwrap().unwrap()
@@ -28,7 +28,7 @@ fn open_lrs(writer: &mut Writer, node: &Arc<NodeInfo>) -> OpenedReporting {
     let (reply, mut response) = oneshot::channel();
     writer.handle(Message::OpenLrs {
         node: Arc::clone(node),
-        peer: None,
+        peer: crate::fleet::Peer::default(),
         reply,
     });
     response.try_recv().unwrap().unwrap()

@@ -60,10 +60,22 @@ impl Driver {
     pub(crate) fn open_as(&mut self, node: &NodeInfo, returning: bool) -> ViewKey {
         let key = self
             .state
-            .handle_open(node, StreamKind::Ads, returning, None, self.now)
+            .handle_open(
+                node,
+                StreamKind::Ads,
+                returning,
+                &crate::fleet::Peer::default(),
+                self.now,
+            )
             .unwrap();
         self.state
-            .handle_open(node, StreamKind::Lrs, false, None, self.now)
+            .handle_open(
+                node,
+                StreamKind::Lrs,
+                false,
+                &crate::fleet::Peer::default(),
+                self.now,
+            )
             .unwrap();
         self.drain();
         key

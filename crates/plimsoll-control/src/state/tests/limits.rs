@@ -7,7 +7,7 @@ use plimsoll_core::planner::{IgnoreReason, PlannerEvent};
 use super::driver::*;
 use crate::config::ControlConfig;
 use crate::delivery::NodeClass;
-use crate::fleet::{OpenRefusal, StreamKind};
+use crate::fleet::{OpenRefusal, Peer, StreamKind};
 use crate::state::{ControlEvent, MAX_EVENTS, Suspicion};
 use plimsoll_core::model::locality::Locality;
 use plimsoll_xds::node::NodeInfo;
@@ -121,9 +121,10 @@ fn limits_of_the_configuration_apply_to_new_streams() {
     driver.reload(Arc::new(config));
     driver.open(&in_fleet("one", "1", "a"));
     let two = in_fleet("two", "2", "a");
-    let refused = driver
-        .state
-        .handle_open(&two, StreamKind::Ads, false, None, driver.now);
+    let refused =
+        driver
+            .state
+            .handle_open(&two, StreamKind::Ads, false, &Peer::default(), driver.now);
     assert_eq!(refused, Err(OpenRefusal::Fleets(1)));
     driver.drain();
     let expected = ControlEvent::StreamRefused {
@@ -143,22 +144,26 @@ fn limits_of_the_configuration_apply_to_new_streams() {
 fn a_duplicate_id_is_refused_and_reported() {
     let mut driver = Driver::new("");
     let [a, ..] = fleet(NodeClass::Envoy);
-    let [first, second] = [1, 2].map(|last| IpAddr::from([10, 0, 0, last]));
-    let open = |driver: &mut Driver, peer| {
+    let [first, second] = [1, 2].map(|last| Peer::from(IpAddr::from([10, 0, 0, last])));
+    let open = |driver: &mut Driver, peer: &Peer| {
         let now = driver.now;
         driver
             .state
-            .handle_open(&a, StreamKind::Lrs, false, Some(peer), now)
+            .handle_open(&a, StreamKind::Lrs, false, peer, now)
     };
-    open(&mut driver, first).unwrap();
-    let refusal = open(&mut driver, second).unwrap_err();
-    assert_eq!(refusal, OpenRefusal::DuplicateId { first, second });
+    open(&mut driver, &first).unwrap();
+    let refusal = open(&mut driver, &second).unwrap_err();
+    let expected = OpenRefusal::DuplicateId {
+        first: first.clone(),
+        second,
+    };
+    assert_eq!(refusal, expected);
     let suspects = driver.state.suspects();
     assert_eq!(
         suspects.recent(Suspicion::DuplicateId, driver.now).count(),
         1
     );
-    open(&mut driver, first).unwrap();
+    open(&mut driver, &first).unwrap();
 }
 
 #[test]

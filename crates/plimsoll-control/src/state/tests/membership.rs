@@ -231,7 +231,13 @@ fn the_hold_after_a_restart_ends_exactly_at_its_deadline() {
         let [a, ..] = fleet(NodeClass::Envoy);
         let key = driver
             .state
-            .handle_open(&a, StreamKind::Ads, true, None, now)
+            .handle_open(
+                &a,
+                StreamKind::Ads,
+                true,
+                &crate::fleet::Peer::default(),
+                now,
+            )
             .unwrap();
         assert_eq!(key.returning, holds, "{now:?}");
     }
@@ -291,7 +297,13 @@ fn a_fleet_is_known_while_it_has_a_node_or_a_view() {
     let mut driver = Driver::new("");
     let reporting = node(NodeClass::Envoy, "1", "a");
     let state = &mut driver.state;
-    let opened = state.handle_open(&reporting, StreamKind::Lrs, false, None, driver.now);
+    let opened = state.handle_open(
+        &reporting,
+        StreamKind::Lrs,
+        false,
+        &crate::fleet::Peer::default(),
+        driver.now,
+    );
     opened.unwrap();
     driver.traffic(&[(&reporting, 100)], 3);
     assert!(driver.state.fleet_plan("gateway").is_some(), "no view");

@@ -108,9 +108,13 @@ fn a_limited_number_of_shared_ids_is_watched() {
         let node = node(NodeClass::Envoy, &id.to_string(), "a");
         for _ in 0..streams {
             let now = driver.now;
-            let opened = driver
-                .state
-                .handle_open(&node, StreamKind::Lrs, false, None, now);
+            let opened = driver.state.handle_open(
+                &node,
+                StreamKind::Lrs,
+                false,
+                &crate::fleet::Peer::default(),
+                now,
+            );
             opened.unwrap();
         }
         driver.state.watched_ids.len()

@@ -51,9 +51,13 @@ fn learn(driver: &mut Driver) {
 
 fn open(driver: &mut Driver, node: &NodeInfo, returning: bool) -> ViewKey {
     let now = driver.now;
-    let opened = driver
-        .state
-        .handle_open(node, StreamKind::Ads, returning, None, now);
+    let opened = driver.state.handle_open(
+        node,
+        StreamKind::Ads,
+        returning,
+        &crate::fleet::Peer::default(),
+        now,
+    );
     opened.unwrap()
 }
 
@@ -105,9 +109,13 @@ fn every_change_of_an_overlay_has_another_generation() {
         // A new zone is published at once.
         let node = node(NodeClass::Envoy, zone, zone);
         let now = driver.now;
-        let opened = driver
-            .state
-            .handle_open(&node, StreamKind::Lrs, false, None, now);
+        let opened = driver.state.handle_open(
+            &node,
+            StreamKind::Lrs,
+            false,
+            &crate::fleet::Peer::default(),
+            now,
+        );
         opened.unwrap();
     }
     let overlays = changed(&mut driver);

@@ -301,12 +301,14 @@ impl ControlConfig {
             endpoint_stale_after,
             relay,
             zones,
+            rules,
             services,
             listeners,
             ..
         } = self;
         let settings = (load_reporting_interval, planner, local_cluster_names);
-        let fleets = (leave_after, endpoint_stale_after, relay, zones);
+        let rule_zones: BTreeSet<Locality> = rules.zones().collect();
+        let fleets = (leave_after, endpoint_stale_after, relay, zones, rule_zones);
         // Debug output is the same in all processes of a version: the maps are sorted.
         let text = format!("{settings:?}{fleets:?}{services:?}{listeners:?}");
         xxhash_rust::xxh64::xxh64(text.as_bytes(), 0)

@@ -100,6 +100,17 @@ struct ReadableServices {
 }
 
 impl Rules {
+    /// Iterates over the zones that rules name without placeholders; those without a region are
+    /// zones of nodes without a region.
+    pub fn zones(&self) -> impl Iterator<Item = Locality> {
+        let rules = self.rules.iter().flatten();
+        let zones = rules.flat_map(|rule| rule.zones.iter().flatten());
+        zones.filter_map(Pattern::literal).map(|zone| {
+            let (region, zone) = zone.split_once('/').unwrap_or(("", zone));
+            Locality::new(region, zone, "")
+        })
+    }
+
     /// Decides whether a client may be `node`.
     pub fn check(
         &self,

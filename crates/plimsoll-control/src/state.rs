@@ -535,6 +535,9 @@ impl State {
         let completed = self.relayed.complete(&self.file_config);
         self.config = self.with_discovered(completed);
         self.set_heartbeat(now);
+        if !known.is_empty() {
+            known.extend(self.config.rules.zones());
+        }
         self.set_limits();
         self.replicas_config();
         self.catalog = Catalog::new(&self.config);
@@ -548,7 +551,8 @@ impl State {
     }
 
     /// Applies the limits and the zones of the configuration to fleets and demand. With a relay,
-    /// the zones of clusters are learned one by one, so only those of the file limit demand.
+    /// the zones of clusters are learned one by one, so only those of the file limit demand. Zones
+    /// of identities are known, but limit nothing on their own: most rules name none.
     fn set_limits(&mut self) {
         let services = self.config.services.values();
         let entries = services.flat_map(|service| service.assignment.endpoints());

@@ -92,6 +92,14 @@ impl Pattern {
         })
     }
 
+    /// Returns the text of a pattern without placeholders.
+    pub(super) fn literal(&self) -> Option<&str> {
+        match &self.parts[..] {
+            [Part::Literal(text)] => Some(text),
+            _ => None,
+        }
+    }
+
     pub(super) fn has_slash(&self) -> bool {
         let slash = |part: &Part| matches!(part, Part::Literal(text) if text.contains('/'));
         self.parts.iter().any(slash)

@@ -177,6 +177,20 @@ fn dns_names_match_without_regard_to_case() {
     );
 }
 
+#[test]
+fn zones_without_placeholders_are_known() {
+    let rules = rules(
+        "[{uri: 'spiffe://td/a', zones: [zone-a, r1/zone-b, '*', 'r2/*']},
+          {uri: 'spiffe://td/b'},
+          {uri: 'spiffe://td/zone/{zone}', zones: ['{zone}', 'r1/{zone}', zone-c]}]",
+    );
+    let zones: Vec<String> = rules.zones().map(|zone| zone.to_string()).collect();
+    let expected = [("", "zone-a"), ("r1", "zone-b"), ("", "zone-c")]
+        .map(|(region, zone)| Locality::new(region, zone, "").to_string());
+    assert_eq!(zones, expected);
+    assert_eq!(Rules::default().zones().count(), 0);
+}
+
 fn resources(names: &[&str]) -> Arc<TypeResources> {
     let resource = |name: &&str| Resource::new(*name, Bytes::from((*name).to_owned()));
     Arc::new(TypeResources::new(names.iter().map(resource)))

@@ -41,7 +41,6 @@ use crate::view::{Catalog, SentResources};
 
 pub use discovered::{DiscoveredChanges, DiscoveredService};
 pub use event::{ControlEvent, TrafficKey, ViewKey};
-use localities::{has_localities, known_localities};
 use node_checks::WatchedIds;
 use refresh::has_demand;
 pub use suspects::{Suspects, Suspicion};
@@ -265,25 +264,6 @@ impl State {
             self.planner.handle_load_reports(&node.node, &counted, now);
         }
         self.process_due(now);
-    }
-
-    /// Returns the part of a load report that counts.
-    fn counted(&self, stats: &[ClusterStats]) -> Vec<ClusterStats> {
-        let all = self.wants_all_reports();
-        let mut counted = Vec::with_capacity(stats.len());
-        for stats in stats {
-            let service = self.config.services.get(&stats.cluster_name);
-            let counts = if all {
-                has_localities(stats)
-            } else {
-                service.is_some()
-            };
-            if counts {
-                let limit = self.config.limits.fleets.zones_per_fleet;
-                counted.push(known_localities(stats, service, limit).into_owned());
-            }
-        }
-        counted
     }
 
     /// Processes timers that have expired.

@@ -66,6 +66,50 @@ fn a_zone_that_loses_its_endpoints_still_has_demand() {
 }
 
 #[test]
+fn zones_that_a_rule_of_identities_names_count() {
+    let identities = "tls: {certificate: a, private_key: b, client_ca: c}
+identities: [{uri: 'spiffe://td/x', zones: [x, 'y*']}]";
+    let services = format!("services: [{{cluster: {{name: orders}}, {ENDPOINTS}}}]");
+    let mut driver = Driver::with_config(parse(&format!("{HEAD}{identities}\n{services}")));
+    let [a, x, y] = ["a", "x", "y1"].map(|zone| node(NodeClass::Envoy, zone, zone));
+    for node in [&a, &x, &y] {
+        driver.open(node);
+    }
+    driver.traffic(&[(&a, 100), (&x, 100), (&y, 100)], 3);
+    let plan = driver.state.fleet_plan("gateway").unwrap();
+    let zones: Vec<_> = plan.zones.iter().map(|zone| zone.locality.zone()).collect();
+    assert_eq!(zones, ["a", "x"]);
+    assert_eq!(ignored(&driver), [IgnoreReason::UnknownZone; 3], "of y1");
+    // Without other zones they limit nothing.
+    let services = "services: [{cluster: {name: orders}}]";
+    let mut driver = Driver::with_config(parse(&format!("{HEAD}{identities}\n{services}")));
+    driver.open(&a);
+    driver.traffic(&[(&a, 100)], 3);
+    assert_eq!(driver.state.fleet_plan("gateway").unwrap().zones.len(), 1);
+}
+
+#[test]
+fn repetitions_in_a_report_are_summed_and_not_stored() {
+    let mut driver = Driver::new("");
+    let [a, ..] = fleet(NodeClass::Envoy);
+    driver.open(&a);
+    let mut report = stats("orders", 100);
+    let entry = report.upstream_locality_stats[0].clone();
+    report.upstream_locality_stats = vec![entry; 10];
+    let reports = vec![report; 16];
+    let counted = driver.state.counted(&reports);
+    let [only] = &counted[..] else {
+        panic!("{counted:?}");
+    };
+    assert_eq!(only.upstream_locality_stats.len(), 1);
+    driver.state.handle_report(&a, &reports, driver.now);
+    let view = driver.state.planner().fleet("gateway", driver.now).unwrap();
+    let scope = view.scopes().next().unwrap();
+    let raw: f64 = scope.demand().map(|zone| zone.raw_per_second).sum();
+    assert!((raw - 16.0 * 10.0 * 100.0).abs() < 1.0, "{raw}");
+}
+
+#[test]
 fn without_any_endpoints_every_zone_counts() {
     let mut driver = Driver::with_config(parse(&format!(
         "{HEAD}services: [{{cluster: {{name: orders}}}}]"

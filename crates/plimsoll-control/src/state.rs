@@ -214,15 +214,10 @@ impl State {
             };
             self.membership_changed(&key.fleet, due);
         }
-        if kind == StreamKind::Ads && !self.has_view(&key) {
-            self.dirty.insert(Arc::clone(&key.fleet));
-            match self.config.relay {
-                // `refresh` replaces the empty overlay or view before it is read.
-                Some(_) => drop(self.overlays.insert(key.clone(), Arc::default())),
-                None => drop(self.views.insert(key.clone(), Arc::default())),
-            }
-        }
         self.process_due(now);
+        if kind == StreamKind::Ads && !self.has_view(&key) {
+            self.add_view(&key);
+        }
         Ok(key)
     }
 
@@ -515,9 +510,6 @@ impl State {
         let completed = self.relayed.complete(&self.file_config);
         self.config = self.with_discovered(completed);
         self.set_heartbeat(now);
-        if !known.is_empty() {
-            known.extend(self.config.rules.zones());
-        }
         self.set_limits();
         self.replicas_config();
         self.catalog = Catalog::new(&self.config);
@@ -542,6 +534,9 @@ impl State {
         let mut known = self.config.zones.clone();
         if self.config.relay.is_none() {
             known.extend(self.service_zones.iter().cloned());
+        }
+        if !known.is_empty() {
+            known.extend(self.config.rules.zones());
         }
         let known = Some(known).filter(|known| !known.is_empty());
         self.fleets.set_limits(self.config.limits.fleets);

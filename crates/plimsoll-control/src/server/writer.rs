@@ -223,7 +223,8 @@ impl Writer {
 
     /// Returns the channel for a discovery stream. Its first view must be complete.
     fn open(&mut self, key: ViewKey, guard: StreamGuard) -> OpenedStream {
-        if !self.views.contains_key(&key) && !self.overlays.contains_key(&key) {
+        let is_new = !self.views.contains_key(&key) && !self.overlays.contains_key(&key);
+        if is_new && !self.state.is_current(&key.fleet) {
             self.publish();
         }
         if let Some(relay) = self.state.config().relay.clone() {
@@ -293,7 +294,11 @@ impl Writer {
     fn publish_lrs_settings(&self) {
         let settings = Arc::new(self.state.lrs_settings());
         for instructions in self.instructions.values() {
-            instructions.send_modify(|current| current.settings = Arc::clone(&settings));
+            instructions.send_if_modified(|current| {
+                let has_changed = current.settings != settings;
+                current.settings = Arc::clone(&settings);
+                has_changed
+            });
         }
     }
 
@@ -362,7 +367,12 @@ impl Writer {
         }
         while let Some((receivers, traffic)) = self.state.poll_traffic() {
             if let Some(instructions) = self.instructions.get(&receivers) {
-                instructions.send_modify(|current| current.traffic = traffic);
+                // Sending wakes up every load reporting stream of the fleet.
+                instructions.send_if_modified(|current| {
+                    let has_changed = current.traffic != traffic;
+                    current.traffic = traffic;
+                    has_changed
+                });
             }
         }
         while let Some(event) = self.state.poll_event() {

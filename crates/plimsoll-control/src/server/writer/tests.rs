@@ -141,3 +141,20 @@ async fn records_of_nodes_wait_for_the_store_unless_they_are_too_large() {
     let (_, alone) = start(config(""));
     assert!(alone.store_stats().is_none());
 }
+
+#[tokio::test]
+async fn load_reporting_streams_wake_up_only_for_other_instructions() {
+    let (mut writer, _handle) = start(config(""));
+    let (mut instructions, _guard) = open_lrs(&mut writer, &proxy("1"));
+    writer.publish();
+    instructions.mark_unchanged();
+    // A reload of the same configuration rebuilds everything, and nothing differs.
+    writer.configure(config(""), "edit");
+    writer.publish();
+    assert!(!instructions.has_changed().unwrap());
+    writer.configure(parse("services: [{cluster: {name: carts}}]"), "edit");
+    assert!(instructions.has_changed().unwrap(), "other settings");
+    instructions.mark_unchanged();
+    writer.publish();
+    assert!(instructions.has_changed().unwrap(), "other traffic");
+}

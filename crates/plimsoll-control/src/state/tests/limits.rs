@@ -221,6 +221,63 @@ fn views_of_unknown_zones_are_one() {
 }
 
 #[test]
+fn a_stream_with_a_new_key_builds_its_own_view_only() {
+    let relay = "relay: {address: 'h:1'}\nservices: [{cluster: {name: orders}}]";
+    for (config, relays) in [
+        (config(""), false),
+        (parse(&format!("{HEAD}{relay}")), true),
+    ] {
+        let mut driver = Driver::with_config(config);
+        for node in &fleet(NodeClass::Envoy) {
+            driver.open(node);
+        }
+        driver.advance(60_000);
+        driver.published.clear();
+        for zone in ["a", "b"].repeat(10) {
+            let odd = node(NodeClass::Grpc, "odd", zone);
+            let (before, now) = (driver.state.generation, driver.now);
+            let opened =
+                driver
+                    .state
+                    .handle_open(&odd, StreamKind::Ads, false, &Peer::default(), now);
+            let key = opened.unwrap();
+            assert!(driver.state.is_current("gateway"));
+            let woken = driver.state.poll_traffic();
+            assert_eq!(woken, None, "no load reporting stream");
+            driver.drain();
+            assert_eq!(driver.state.generation - before, 1);
+            let (view, overlay) = (driver.state.view(&key), driver.state.overlay(&key));
+            assert_eq!((view.is_some(), overlay.is_some()), (!relays, relays));
+            driver.state.handle_close(&odd, StreamKind::Ads, now);
+            driver.state.handle_view_unused(&key);
+        }
+        assert!(driver.published.is_empty(), "{:?}", driver.published);
+    }
+}
+
+#[test]
+fn a_view_that_is_added_is_the_one_that_a_rebuild_would_make() {
+    let mut driver = Driver::new("");
+    let [a, b, c] = fleet(NodeClass::Envoy);
+    for node in [&a, &b, &c] {
+        driver.open(node);
+    }
+    driver.traffic(&[(&a, 500), (&b, 350), (&c, 150)], 30);
+    let added = [NodeClass::Grpc, NodeClass::Plimsoll, NodeClass::EnvoyModule].map(|class| {
+        let mut other = a.clone();
+        other.user_agent_name = node(class, "1", "a").user_agent_name;
+        other.client_features = node(class, "1", "a").client_features;
+        driver.open(&other)
+    });
+    let views = added.clone().map(|key| Arc::clone(driver.view(&key)));
+    driver.state.dirty.insert("gateway".into());
+    driver.drain();
+    for (key, before) in added.iter().zip(&views) {
+        assert!(Arc::ptr_eq(driver.view(key), before), "{key:?}");
+    }
+}
+
+#[test]
 fn a_view_whose_content_did_not_change_is_not_published() {
     let mut driver = Driver::new("");
     let [a, ..] = fleet(NodeClass::Envoy);

@@ -41,6 +41,18 @@ impl AdminToken {
         Ok(Self(token.to_owned()))
     }
 
+    /// Whether a request carries the token.
+    fn is_in(&self, request: &Request) -> bool {
+        let given = request.headers().get(AUTHORIZATION).and_then(|value| {
+            let value = value.as_bytes();
+            let scheme = value.get(..7)?;
+            scheme
+                .eq_ignore_ascii_case(b"bearer ")
+                .then(|| value[7..].trim_ascii())
+        });
+        given.is_some_and(|given| self.matches(given))
+    }
+
     /// Compares in constant time, so that response times do not reveal the token.
     fn matches(&self, given: &[u8]) -> bool {
         let expected = self.0.as_bytes();
@@ -64,9 +76,9 @@ pub(crate) struct Peer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller(pub String);
 
-/// Describes who sent a request: the name in its certificate or its address, and whether it has a
-/// token.
-pub(crate) fn caller(request: &Request) -> String {
+/// Describes who sent a request: the name in its certificate or its address, and whether it has the
+/// token. Another text in its place says nothing about the caller.
+pub(crate) fn caller(request: &Request, token: Option<&AdminToken>) -> String {
     let name = match request.extensions().get::<Peer>() {
         Some(Peer {
             identity: Some(identity),
@@ -82,7 +94,7 @@ pub(crate) fn caller(request: &Request) -> String {
         Some(Peer { address, .. }) => address.to_string(),
         None => "unknown".to_owned(),
     };
-    if request.headers().contains_key(AUTHORIZATION) {
+    if token.is_some_and(|token| token.is_in(request)) {
         return format!("{name} with token");
     }
     name
@@ -96,17 +108,10 @@ pub(crate) fn check(request: &Request, token: Option<&AdminToken>) -> Result<(),
     if peer.is_some_and(trusted) {
         return Ok(());
     }
-    let given = request.headers().get(AUTHORIZATION).and_then(|value| {
-        let value = value.as_bytes();
-        let scheme = value.get(..7)?;
-        scheme
-            .eq_ignore_ascii_case(b"bearer ")
-            .then(|| value[7..].trim_ascii())
-    });
-    match (token, given) {
-        (Some(token), Some(given)) if token.matches(given) => Ok(()),
-        (Some(_), _) => Err("from another machine this needs `Authorization: Bearer TOKEN`".into()),
-        (None, _) => {
+    match token {
+        Some(token) if token.is_in(request) => Ok(()),
+        Some(_) => Err("from another machine this needs `Authorization: Bearer TOKEN`".into()),
+        None => {
             Err("allowed from loopback only; --admin-token-file sets a token for others".into())
         }
     }
@@ -135,7 +140,11 @@ mod tests {
     #[test]
     fn a_caller_is_named_by_certificate_or_address() {
         let mut request = request("10.0.0.7", Some("Bearer 0123456789abcdef"));
-        assert_eq!(caller(&request), "10.0.0.7:1 with token");
+        let token = AdminToken("0123456789abcdef".to_owned());
+        assert_eq!(caller(&request, Some(&token)), "10.0.0.7:1 with token");
+        let other = AdminToken("0123456789abcdeg".to_owned());
+        assert_eq!(caller(&request, Some(&other)), "10.0.0.7:1");
+        assert_eq!(caller(&request, None), "10.0.0.7:1", "no token is set");
         let identity = PeerIdentity {
             uris: vec!["spiffe://example.org/ops".to_owned()],
             dns_names: vec!["ops".to_owned()],
@@ -145,7 +154,10 @@ mod tests {
             identity: Some(Arc::new(identity)),
         });
         request.headers_mut().clear();
-        assert_eq!(caller(&request), "spiffe://example.org/ops at 10.0.0.8:2");
+        assert_eq!(
+            caller(&request, Some(&token)),
+            "spiffe://example.org/ops at 10.0.0.8:2"
+        );
     }
 
     #[test]

@@ -225,7 +225,7 @@ impl<S: Clone + Send + Sync + 'static> AdminRouter<S> {
                 let checked = access.check(&request, is_action, token.as_ref());
                 if is_action {
                     let reason = checked.as_ref().err().map_or("", String::as_str);
-                    let (path, by) = (request.uri().path(), caller(&request));
+                    let (path, by) = (request.uri().path(), caller(&request, token.as_ref()));
                     log_line!(log_lines::ADMIN_ACTION, path, by, reason);
                     request.extensions_mut().insert(Caller(by));
                 }

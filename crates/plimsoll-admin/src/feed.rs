@@ -1,4 +1,5 @@
 //! [`Feed`]: polls a [`Source`] once a second while pages are open, and broadcasts the result.
+//! Readers of one document share it for a second, so that they cannot make the host build more.
 //!
 //! One task serves all viewers (open pages) and ends with the last of them. Viewers watch the
 //! newest frame: a slow viewer skips frames and does not delay others.
@@ -9,14 +10,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::stream::{self, Stream};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::frame::Frame;
-use crate::source::Source;
+use crate::source::{ShuttingDown, Source};
+use crate::state::DashboardState;
 
-/// Interval between updates of viewers.
 /// Viewers at a time. Each holds a connection of the admin listener, which must have some left for
 /// probes and operators.
 const MAX_VIEWERS: usize = 64;
+/// Interval between updates of viewers, and how long a document is the current one.
 const PERIOD: Duration = Duration::from_secs(1);
 
 type Latest = Option<Arc<Frame>>;
@@ -26,6 +29,9 @@ pub(crate) struct Feed {
     source: Arc<dyn Source>,
     /// `Some` while the publishing task is running.
     running: Mutex<Option<watch::Sender<Latest>>>,
+    /// Newest document and when it was built. The lock is held while one is built, so that readers
+    /// wait for it instead of building their own.
+    document: tokio::sync::Mutex<Option<(Instant, Arc<DashboardState>)>>,
 }
 
 impl Feed {
@@ -34,7 +40,31 @@ impl Feed {
         Self {
             source,
             running: Mutex::default(),
+            document: tokio::sync::Mutex::default(),
         }
+    }
+
+    /// Returns a document that is at most as old as those of viewers.
+    pub(crate) async fn document(&self) -> Result<Arc<DashboardState>, ShuttingDown> {
+        self.document_within(PERIOD).await
+    }
+
+    /// Lets the next reader get a document that is built from then on, as after an action.
+    pub(crate) async fn forget(&self) {
+        *self.document.lock().await = None;
+    }
+
+    async fn document_within(&self, age: Duration) -> Result<Arc<DashboardState>, ShuttingDown> {
+        let mut newest = self.document.lock().await;
+        if let Some((built_at, state)) = &*newest
+            && built_at.elapsed() < age
+        {
+            return Ok(Arc::clone(state));
+        }
+        let built_at = Instant::now();
+        let state = self.source.state().await?;
+        *newest = Some((built_at, Arc::clone(&state)));
+        Ok(state)
     }
 
     /// Streams events to one viewer: the full document, then changes. Ends with the source. `None`
@@ -85,7 +115,7 @@ impl Feed {
         let mut last: Latest = None;
         loop {
             ticks.tick().await;
-            let state = self.source.state().await;
+            let state = self.document_within(Duration::ZERO).await;
             let frame = state.map(|state| Arc::new(Frame::new(&state, last.as_deref())));
             let mut running = self.lock();
             // Checked under the lock: a new viewer either joins this task or starts another one.

@@ -116,9 +116,9 @@ async fn file(Path(name): Path<String>) -> Result<Asset, Failure> {
     })
 }
 
-/// Serves the current JSON document once.
+/// Serves the JSON document once, at most a second old.
 async fn state(Extracted(dashboard): Extracted<Dashboard>) -> Result<Response, Failure> {
-    let state = dashboard.source.state().await?;
+    let state = dashboard.feed.document().await?;
     Ok((HEADERS, Json(&*state)).into_response())
 }
 
@@ -150,6 +150,7 @@ async fn act(
     require_json(&headers)?;
     log_line!(log_lines::ACTION_REQUESTED, action = %name);
     let done = dashboard.source.act(name).await?;
+    dashboard.feed.forget().await;
     Ok((HEADERS, Json(json!({ "done": done }))).into_response())
 }
 

@@ -40,8 +40,8 @@ impl Rejection {
 
 /// Provides a dashboard's JSON document and answers the page's requests.
 pub trait Source: Send + Sync + 'static {
-    /// Returns the current JSON document. Called once a second while there are viewers, and not at
-    /// all otherwise.
+    /// Returns the current JSON document. Called once a second while there are viewers or readers,
+    /// and not at all otherwise.
     fn state(&self) -> BoxFuture<'_, Result<Arc<DashboardState>, ShuttingDown>>;
 
     /// Resolves when the host shuts down, so that open streams do not delay the shutdown.

@@ -114,3 +114,23 @@ async fn streams_end_when_the_host_drops_the_sender() {
     let mut late = pin!(feed.subscribe().unwrap());
     assert!(late.next().await.is_none());
 }
+
+#[tokio::test(start_paused = true)]
+async fn readers_share_a_document_for_a_second() {
+    let (source, feed) = feed(None);
+    let calls = || source.calls.load(Ordering::Relaxed);
+    for _ in 0..100 {
+        assert_eq!(feed.document().await.unwrap().taken_unix_ms, 1);
+    }
+    tokio::time::advance(PERIOD).await;
+    assert_eq!(feed.document().await.unwrap().taken_unix_ms, 2);
+    feed.forget().await;
+    assert_eq!(feed.document().await.unwrap().taken_unix_ms, 3);
+    assert_eq!(calls(), 3);
+    // Readers get the documents of viewers.
+    let mut events = pin!(feed.subscribe().unwrap());
+    for _ in 0..2 {
+        assert!(events.next().await.is_some());
+    }
+    assert_eq!(feed.document().await.unwrap().taken_unix_ms, calls());
+}

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use plimsoll_core::time::Instant;
 
 use crate::fleet::Member;
-use crate::server::StreamRecords;
+use crate::server::{StreamRecord, StreamRecords};
 use crate::state::State;
 
 /// Number of reporting intervals after which a service counts as unreported: the default of
@@ -42,16 +42,25 @@ impl Subscriptions {
     /// Collects the subscriptions of all open discovery streams by node.
     pub fn of(records: &StreamRecords) -> Self {
         let mut all = Self::default();
-        records.for_each(|record| {
-            let node = &record.node.node;
-            let key = (Arc::clone(&node.cluster), Arc::clone(&node.id));
-            let own = all.nodes.entry(key).or_default();
-            for (name, since) in &record.assignments {
-                let first = own.entry(Arc::clone(name)).or_insert(*since);
-                *first = (*first).min(*since);
-            }
-        });
+        records.for_each(|record| all.add(record));
         all
+    }
+
+    /// Collects the subscriptions of some streams by node.
+    pub(crate) fn of_streams(records: &[StreamRecord]) -> Self {
+        let mut all = Self::default();
+        records.iter().for_each(|record| all.add(record));
+        all
+    }
+
+    fn add(&mut self, record: &StreamRecord) {
+        let node = &record.node.node;
+        let key = (Arc::clone(&node.cluster), Arc::clone(&node.id));
+        let own = self.nodes.entry(key).or_default();
+        for (name, since) in &record.assignments {
+            let first = own.entry(Arc::clone(name)).or_insert(*since);
+            *first = (*first).min(*since);
+        }
     }
 }
 
@@ -61,25 +70,22 @@ impl Unreported {
         let config = state.config();
         let grace = config.load_reporting_interval.saturating_mul(INTERVALS);
         let mut all = Self::default();
-        for (fleet, members) in state.fleets().iter() {
-            for (id, member) in members {
-                let key = (Arc::clone(fleet), Arc::clone(id));
-                let Some(subscribed) = subscriptions.nodes.get(&key) else {
-                    continue;
-                };
-                let is_due = |since: Instant| since.saturating_add(grace) <= now;
-                let names: Vec<_> = subscribed
-                    .iter()
-                    .filter(|(name, since)| {
-                        config.services.contains_key(*name)
-                            && is_due(**since)
-                            && member.omits(name, is_due)
-                    })
-                    .map(|(name, _)| Arc::clone(name))
-                    .collect();
-                if !names.is_empty() {
-                    all.nodes.insert(key, names);
-                }
+        for (key, subscribed) in &subscriptions.nodes {
+            let Some(member) = state.fleets().member(&key.0, &key.1) else {
+                continue;
+            };
+            let is_due = |since: Instant| since.saturating_add(grace) <= now;
+            let names: Vec<_> = subscribed
+                .iter()
+                .filter(|(name, since)| {
+                    config.services.contains_key(*name)
+                        && is_due(**since)
+                        && member.omits(name, is_due)
+                })
+                .map(|(name, _)| Arc::clone(name))
+                .collect();
+            if !names.is_empty() {
+                all.nodes.insert(key.clone(), names);
             }
         }
         all

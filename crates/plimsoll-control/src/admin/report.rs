@@ -31,7 +31,7 @@ use crate::state::State;
 pub(super) use audit::{AuditQuery, audit};
 pub(super) use clusters::clusters;
 pub(super) use load::{load, load_line};
-pub(super) use nodes::nodes;
+pub(super) use nodes::{node_page, nodes};
 pub(super) use replicas::replicas;
 pub(super) use what_if::what_if;
 

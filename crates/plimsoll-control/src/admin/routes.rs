@@ -26,7 +26,6 @@ use crate::load_line::LoadLine;
 use crate::replicas::Replicas;
 use crate::run::Context;
 use crate::state::State;
-use crate::unreported::{Subscriptions, Unreported};
 
 const DEFAULT_LIMIT: usize = 100;
 /// Maximum `limit` of a list: the writer task is blocked while the response is built.
@@ -190,12 +189,13 @@ async fn nodes(
         offset: query.offset,
         limit: limit(query.limit)?,
     };
-    let records = context.handle.records().all();
-    let subscriptions = Subscriptions::of(context.handle.records());
-    let inspect = move |state: &State, now| {
-        let unreported = Unreported::new(state, &subscriptions, now);
-        report::nodes(state, &records, &unreported, &list, now)
-    };
+    let page = context
+        .handle
+        .inspect(move |state, _| report::node_page(state, &list));
+    let page = page.await?;
+    // Of the nodes on the page only: subscriptions of all would be many.
+    let records = context.handle.records().of_nodes(&page.keys);
+    let inspect = move |state: &State, now| report::nodes(state, &page, &records, now);
     Ok(Json(json!(context.handle.inspect(inspect).await?)))
 }
 

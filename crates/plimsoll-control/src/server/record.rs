@@ -3,7 +3,7 @@
 //! Streams update their own record. The state is not involved: ACKs and NACKs do not change what is
 //! delivered. Totals by resource type include closed streams.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,6 +11,8 @@ use plimsoll_core::time::Instant;
 use plimsoll_xds::ads::Variant;
 use plimsoll_xds::ads::server::TypeStatus;
 use plimsoll_xds::node::NodeInfo;
+
+use crate::fleet::MemberKey;
 
 /// Status of one discovery stream.
 #[derive(Clone, Debug)]
@@ -95,9 +97,27 @@ impl StreamRecords {
         self.lock().open.remove(&number);
     }
 
-    /// Returns copies of the records of all open streams.
+    /// Returns copies of the records of all open streams without `assignments`, of which a stream
+    /// may have thousands.
     pub fn all(&self) -> Vec<StreamRecord> {
-        self.lock().open.values().cloned().collect()
+        let without_assignments = |record: &StreamRecord| StreamRecord {
+            node: Arc::clone(&record.node),
+            types: record.types.clone(),
+            assignments: BTreeMap::new(),
+            ..*record
+        };
+        let streams = self.lock();
+        streams.open.values().map(without_assignments).collect()
+    }
+
+    /// Returns copies of the records of some nodes, by fleet and id.
+    pub fn of_nodes(&self, nodes: &BTreeSet<MemberKey>) -> Vec<StreamRecord> {
+        let is_listed = |record: &&StreamRecord| {
+            let node = &record.node.node;
+            nodes.contains(&(Arc::clone(&node.cluster), Arc::clone(&node.id)))
+        };
+        let streams = self.lock();
+        streams.open.values().filter(is_listed).cloned().collect()
     }
 
     /// Returns totals by type URL. Only types with responses are listed, so that clients cannot add
@@ -230,8 +250,13 @@ mod tests {
         records.for_each_numbered(|number, record| seen.push((number, record.assignments.clone())));
         let expected = [(numbers[1], subscribed), (numbers[2], BTreeMap::new())];
         assert_eq!(seen, expected);
-        let all = records.all().into_iter().map(|record| record.assignments);
+        let of = |id: &str| records.of_nodes(&[("gateway".into(), id.into())].into());
+        let own = of("1").into_iter().map(|record| record.assignments);
         let expected = expected.map(|(_, assignments)| assignments);
-        assert_eq!(all.collect::<Vec<_>>(), expected);
+        assert_eq!(own.collect::<Vec<_>>(), expected);
+        assert!(of("2").is_empty());
+        let all = records.all();
+        let subscribed = all.iter().any(|record| !record.assignments.is_empty());
+        assert_eq!((all.len(), subscribed), (2, false));
     }
 }

@@ -577,7 +577,8 @@ fn events_of_a_stream_are_recorded_and_listed() {
         ] {
             session.observer.handle_event(event, &stream);
         }
-        let record = handle.records().all().remove(0);
+        let key = (Arc::clone(&a.node.cluster), Arc::clone(&a.node.id));
+        let record = handle.records().of_nodes(&[key].into()).remove(0);
         let names: Vec<_> = record.assignments.keys().map(|name| &**name).collect();
         assert_eq!(names, ["orders"], "assignments only");
         let nack = Nack {

@@ -1,6 +1,6 @@
 //! Response of `/api/v1/nodes`: identity, delivery of demand, ACKs and NACKs of each node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use plimsoll_core::planner::{FleetView, NodeView};
@@ -11,62 +11,94 @@ use plimsoll_xds::ads::server::TypeStatus;
 use super::super::responses::{self, Nack, Node, Nodes, ServiceDelivery, Stream};
 use super::{ListQuery, class_name, delivery, millis, rounded};
 use crate::delivery::{NodeClass, fleet_ramp, steering};
-use crate::fleet::Member;
+use crate::fleet::{Member, MemberKey};
 use crate::server::StreamRecord;
 use crate::state::State;
-use crate::unreported::Unreported;
+use crate::unreported::{Subscriptions, Unreported};
 
 type Streams<'a> = BTreeMap<(&'a str, &'a str), Vec<&'a StreamRecord>>;
 
-/// Lists the nodes that match the query, sorted by fleet and id.
-pub(in crate::admin) fn nodes(
-    state: &State,
-    records: &[StreamRecord],
-    unreported: &Unreported,
-    query: &ListQuery,
-    now: Instant,
-) -> Nodes {
-    let streams = by_node(records);
-    let deliveries: BTreeMap<NodeClass, Vec<ServiceDelivery>> = NodeClass::ALL
-        .into_iter()
-        .map(|class| (class, deliveries(state, class)))
-        .collect();
-    let mut total = 0;
-    let mut nodes = Vec::new();
+/// The nodes of a page.
+pub(in crate::admin) struct NodePage {
+    /// Nodes that match the query, on all pages.
+    total: usize,
+    offset: usize,
+    pub(in crate::admin) keys: BTreeSet<MemberKey>,
+}
+
+/// Selects the nodes that match the query, sorted by fleet and id.
+pub(in crate::admin) fn node_page(state: &State, query: &ListQuery) -> NodePage {
+    let mut page = NodePage {
+        total: 0,
+        offset: query.offset,
+        keys: BTreeSet::new(),
+    };
     for (fleet, members) in state.fleets().iter() {
         if query.fleet.as_deref().is_some_and(|f| f != fleet.as_ref()) {
             continue;
         }
-        let matching = |(id, _): &(&Arc<str>, &Member)| {
-            query.name.as_deref().is_none_or(|name| name == id.as_ref())
-        };
-        let replicas = state.replicas();
-        let view = state.planner().fleet(fleet, now);
-        let reports: BTreeMap<_, _> = view
-            .iter()
-            .flat_map(FleetView::nodes)
-            .map(|node| (Arc::clone(node.id), node))
-            .collect();
-        for (id, member) in members.iter().filter(matching) {
-            total += 1;
-            if total <= query.offset || nodes.len() >= query.limit {
-                continue;
+        let matching =
+            |id: &&Arc<str>| query.name.as_deref().is_none_or(|name| name == id.as_ref());
+        for id in members.keys().filter(matching) {
+            page.total += 1;
+            if page.total > query.offset && page.keys.len() < query.limit {
+                page.keys.insert((Arc::clone(fleet), Arc::clone(id)));
             }
-            let class = NodeClass::of(&member.info);
-            let key = (fleet.as_ref(), id.as_ref());
-            let own = streams.get(&key).into_iter().flatten();
-            nodes.push(Node {
-                unreported: unreported.of(fleet, id).to_vec(),
-                delivery: deliveries.get(&class).cloned().unwrap_or_default(),
-                discovery: own.map(|record| stream(record, now)).collect(),
-                replica: replicas.and_then(|all| all.owner(fleet, id)).cloned(),
-                ..node(member, reports.get(id), now)
-            });
         }
     }
+    page
+}
+
+/// Lists the nodes of a page; `records` has their streams.
+pub(in crate::admin) fn nodes(
+    state: &State,
+    page: &NodePage,
+    records: &[StreamRecord],
+    now: Instant,
+) -> Nodes {
+    let streams = by_node(records);
+    let unreported = Unreported::new(state, &Subscriptions::of_streams(records), now);
+    let deliveries: BTreeMap<NodeClass, Vec<ServiceDelivery>> = NodeClass::ALL
+        .into_iter()
+        .map(|class| (class, deliveries(state, class)))
+        .collect();
+    let fleets: BTreeSet<&Arc<str>> = page.keys.iter().map(|(fleet, _)| fleet).collect();
+    let mut reports = BTreeMap::new();
+    for fleet in fleets {
+        let view = state.planner().fleet(fleet, now);
+        for node in view.iter().flat_map(FleetView::nodes) {
+            let key = (Arc::clone(fleet), Arc::clone(node.id));
+            if page.keys.contains(&key) {
+                reports.insert(key, node);
+            }
+        }
+    }
+    let mut nodes = Vec::with_capacity(page.keys.len());
+    for key in &page.keys {
+        let (fleet, id) = key;
+        // It may have left since the page was made.
+        let Some(member) = state.fleets().member(fleet, id) else {
+            continue;
+        };
+        let class = NodeClass::of(&member.info);
+        let own = streams
+            .get(&(fleet.as_ref(), id.as_ref()))
+            .into_iter()
+            .flatten();
+        nodes.push(Node {
+            unreported: unreported.of(fleet, id).to_vec(),
+            delivery: deliveries.get(&class).cloned().unwrap_or_default(),
+            discovery: own.map(|record| stream(record, now)).collect(),
+            replica: state
+                .replicas()
+                .and_then(|all| all.owner(fleet, id))
+                .cloned(),
+            ..node(member, reports.get(key), now)
+        });
+    }
     Nodes {
-        total,
-        offset: query.offset,
+        total: page.total,
+        offset: page.offset,
         nodes,
     }
 }

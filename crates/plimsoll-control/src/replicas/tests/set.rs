@@ -102,30 +102,24 @@ impl Set {
 
     /// Lets a replica read the store and watch it.
     pub(super) fn connect(&mut self, replica: usize) {
-        let stored = self
-            .store
-            .records
-            .iter()
-            .map(|(_, (bytes, _, revision))| StoredNode {
-                record: decode_node_record(bytes).unwrap(),
-                revision: *revision,
-            });
-        let nodes = stored.collect();
-        let plans = self.store.plans.iter();
-        let plans = plans.map(|(key, (record, revision))| StoredPlan {
+        let node = |(bytes, _, revision): &Stored| StoredNode {
+            record: decode_node_record(bytes).unwrap(),
+            revision: *revision,
+        };
+        let plan = |(key, (record, revision)): (&PlanKey, &(PlanRecord, i64))| StoredPlan {
             key: key.clone(),
             record: record.clone(),
             revision: *revision,
-        });
-        let plans = plans.collect();
+        };
+        let snapshot = StoreSnapshot {
+            nodes: self.store.records.values().map(node).collect(),
+            plans: self.store.plans.iter().map(plan).collect(),
+            ..StoreSnapshot::default()
+        };
         let one = &mut self.replicas[replica];
         one.seen = Some(self.store.revision);
         one.changes.clear();
-        one.input(StoreInput::Snapshot(StoreSnapshot {
-            nodes,
-            plans,
-            ..StoreSnapshot::default()
-        }));
+        one.input(StoreInput::Snapshot(snapshot));
         self.exchange();
     }
 
@@ -146,18 +140,16 @@ impl Set {
 
     /// Lets the records of a process expire with its lease.
     pub(super) fn expire_lease(&mut self, instance: u64) {
-        let keys = self.store.records.iter();
-        let own = keys.filter(|(_, (_, writer, _))| *writer == instance);
-        let own: Vec<_> = own.map(|(key, _)| key.clone()).collect();
-        for key in own {
-            self.apply(&key, None, instance);
+        for (key, (_, writer, _)) in self.store.records.clone() {
+            if writer == instance {
+                self.apply(&key, None, instance);
+            }
         }
-        let plans = self.store.plans.iter();
-        let own = plans.filter(|(_, (record, _))| record.instance == instance);
-        let own: Vec<_> = own.map(|(key, _)| key.clone()).collect();
-        for key in own {
-            self.store.plans.remove(&key);
-            self.announce(&StoreInput::PlanDeleted(key));
+        for (key, (record, _)) in self.store.plans.clone() {
+            if record.instance == instance {
+                self.store.plans.remove(&key);
+                self.announce(&StoreInput::PlanDeleted(key));
+            }
         }
         self.exchange();
     }

@@ -164,8 +164,8 @@ impl EtcdStore {
         }
     }
 
-    /// Writes plans at once, each if it follows the one in the store. Which one was taken is seen by
-    /// the watch.
+    /// Writes plans at once, each if it follows the one in the store. The watch shows which one was
+    /// taken.
     async fn propose(&self, mut client: Client, lease: i64) -> SessionResult {
         loop {
             let batch = self.stats.proposals.take();

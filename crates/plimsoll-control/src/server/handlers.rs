@@ -343,7 +343,9 @@ fn update_subscriptions(subscriptions: &watch::Sender<ResourceSubscriptions>, ev
         }),
         StreamEvent::Unsubscribed { type_url, names } => subscriptions.send_modify(|all| {
             if let Some(subscribed) = all.get_mut(type_url) {
-                subscribed.retain(|name| !names.contains(name));
+                for name in names {
+                    subscribed.remove(name);
+                }
             }
         }),
         StreamEvent::Acked { .. } | StreamEvent::Nacked { .. } => {}

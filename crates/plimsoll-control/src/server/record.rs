@@ -89,7 +89,10 @@ impl StreamRecords {
 
     pub(crate) fn unsubscribe(&self, number: u64, names: &[Arc<str>]) {
         if let Some(record) = self.lock().open.get_mut(&number) {
-            record.assignments.retain(|name, _| !names.contains(name));
+            // By key: every other stream waits for the lock, and a request may name thousands.
+            for name in names {
+                record.assignments.remove(name);
+            }
         }
     }
 
@@ -215,6 +218,19 @@ mod tests {
             nacks: responses - acks,
             stale: 0,
         }
+    }
+
+    #[test]
+    fn names_are_removed_by_key() {
+        // Comparing each with all others would take minutes.
+        let names: Vec<Arc<str>> = (0..200_000).map(|it| format!("{it:06}").into()).collect();
+        let records = StreamRecords::default();
+        let stream = records.open(record());
+        records.subscribe(stream, &names, Instant::ORIGIN);
+        records.unsubscribe(stream, &names[1..]);
+        records.unsubscribe(stream, &["unknown".into()]);
+        let left = records.all().remove(0).assignments;
+        assert_eq!(left.into_keys().collect::<Vec<_>>(), names[..1]);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 mod accept;
 pub mod ads_client;
 mod backoff;
+mod budget;
 mod codec;
 mod connect;
 mod connector;
@@ -21,7 +22,6 @@ mod server;
 mod servers;
 mod session;
 mod trimmed;
-mod unfinished;
 
 pub use crate::clock::Clock;
 pub use accept::{Accept, ClientIdentity, ClientInfo, Connection};

@@ -7,17 +7,15 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::time::Duration;
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use http_body::Body as _;
-use tokio::time::Instant;
 use tonic::Status;
 use tonic::body::Body;
 
-use super::request_limits::{Refused, RequestLimit};
+use super::budget::{Account, Evicted};
+use super::request_limits::Refused;
 use super::trimmed::TrimmedReport;
-use super::unfinished::Unfinished;
 use crate::grpc_frame::{FrameError, HEADER, message_length};
 
 /// Limits the buffer reserved for an announced length before its bytes arrive.
@@ -27,11 +25,8 @@ const FIRST_RESERVE: usize = 64 << 10;
 pub(super) struct Messages {
     body: Body,
     buffer: Buffer,
-    unfinished: Unfinished,
-    /// Time from the first byte of a message to its last.
-    timeout: Duration,
-    /// When the message must be complete whose first bytes have arrived.
-    deadline: Option<Instant>,
+    /// Bytes of the buffer.
+    unfinished: Account,
 }
 
 /// Why there are no more messages.
@@ -40,6 +35,14 @@ pub(super) enum ReadError {
     /// The client exceeds a limit of the server.
     Refused(Refused),
     Failed(Status),
+    /// The stream has ended, with a status that the client gets.
+    Evicted,
+}
+
+impl From<Evicted> for ReadError {
+    fn from(Evicted: Evicted) -> Self {
+        Self::Evicted
+    }
 }
 
 impl From<Status> for ReadError {
@@ -62,12 +65,7 @@ struct Buffer {
 }
 
 impl Messages {
-    pub(super) fn new(
-        body: Body,
-        max_message_size: usize,
-        unfinished: Unfinished,
-        timeout: Duration,
-    ) -> Self {
+    pub(super) fn new(body: Body, max_message_size: usize, unfinished: Account) -> Self {
         let buffer = Buffer {
             bytes: BytesMut::new(),
             piece: Bytes::new(),
@@ -79,8 +77,6 @@ impl Messages {
             body,
             buffer,
             unfinished,
-            timeout,
-            deadline: None,
         }
     }
 
@@ -93,27 +89,13 @@ impl Messages {
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, ReadError> {
         loop {
             if let Some(message) = self.buffer.take()? {
-                self.unfinished.set(0);
-                self.deadline = None;
+                self.unfinished.set(0)?;
                 return Ok(Some(message));
             }
+            // Its deadline holds although this may not be polled: see `Budget::expire`.
+            self.unfinished.set(self.buffer.len())?;
             let body = &mut self.body;
-            let frame = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx));
-            let frame = if self.buffer.is_empty() {
-                frame.await
-            } else {
-                self.unfinished.set(self.buffer.len());
-                let timeout = self.timeout;
-                let deadline = *self
-                    .deadline
-                    .get_or_insert_with(|| Instant::now() + timeout);
-                tokio::select! {
-                    biased;
-                    () = self.unfinished.evicted() => return Err(self.evicted()),
-                    frame = frame => frame,
-                    () = tokio::time::sleep_until(deadline) => return Err(self.late()),
-                }
-            };
+            let frame = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await;
             let Some(frame) = frame else {
                 return if self.buffer.is_empty() {
                     Ok(None)
@@ -125,27 +107,6 @@ impl Messages {
                 self.buffer.push(data);
             }
         }
-    }
-}
-
-impl Messages {
-    fn evicted(&self) -> ReadError {
-        let limit = self.unfinished.limit();
-        ReadError::Refused(Refused::Limit {
-            limit: RequestLimit::UnfinishedBytes,
-            text: format!(
-                "unfinished messages of all streams have more than {limit} bytes, and the one of \
-                 this stream is the largest"
-            ),
-        })
-    }
-
-    fn late(&self) -> ReadError {
-        let timeout = self.timeout;
-        ReadError::Refused(Refused::Limit {
-            limit: RequestLimit::MessageTimeout,
-            text: format!("message is not complete within {timeout:?}"),
-        })
     }
 }
 
@@ -231,22 +192,26 @@ impl Buffer {
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
-    use std::sync::Arc;
+    use std::sync::{Arc, Weak};
     use std::task::{Context, Poll};
+    use std::time::Duration;
 
     use http_body::Frame;
     use proptest::prelude::*;
     use tonic::Code;
 
-    use super::super::unfinished::UnfinishedMessages;
+    use super::super::budget::Budget;
+    use super::super::request_limits::RequestLimit;
     use super::*;
     use crate::grpc_frame::frame as framed;
 
-    const TIMEOUT: Duration = Duration::from_secs(30);
+    fn budget(bytes: usize) -> Arc<Budget> {
+        Arc::new(Budget::new(RequestLimit::UnfinishedBytes, "message", bytes))
+    }
 
     fn messages(max_message_size: usize) -> Messages {
-        let unfinished = UnfinishedMessages::new(1 << 20).stream();
-        Messages::new(Body::empty(), max_message_size, unfinished, TIMEOUT)
+        let unfinished = budget(1 << 20).account(None, Weak::new());
+        Messages::new(Body::empty(), max_message_size, unfinished)
     }
 
     fn buffer(max_message_size: usize) -> Buffer {
@@ -356,57 +321,33 @@ mod tests {
         }
     }
 
-    fn stalled(chunks: &[&[u8]], all: &Arc<UnfinishedMessages>) -> Messages {
+    fn stalled(chunks: &[&[u8]], all: &Arc<Budget>) -> Messages {
         let chunks = chunks.iter().map(|chunk| Bytes::copy_from_slice(chunk));
         let body = Body::new(Stalled(chunks.collect()));
-        Messages::new(body, 1 << 10, all.stream(), TIMEOUT)
-    }
-
-    fn refused(error: ReadError) -> RequestLimit {
-        match error {
-            ReadError::Refused(Refused::Limit { limit, .. }) => limit,
-            other => panic!("{other:?}"),
-        }
+        Messages::new(body, 1 << 10, all.account(None, Weak::new()))
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_message_must_be_complete_in_time_even_if_reading_is_canceled() {
-        let all = UnfinishedMessages::new(1 << 20);
-        let since = Instant::now();
-        let mut reader = stalled(&[&framed(b"whole"), &[0, 0]], &all);
-        assert_eq!(reader.next().await.unwrap().unwrap(), "whole");
-        for _ in 0..10 {
-            let canceled = tokio::time::timeout(TIMEOUT / 20, reader.next()).await;
-            assert!(canceled.is_err());
-        }
-        let error = reader.next().await.unwrap_err();
-        assert_eq!(refused(error), RequestLimit::MessageTimeout);
-        assert_eq!(since.elapsed(), TIMEOUT);
-        // Between two messages there is no limit of time.
-        let mut reader = stalled(&[&framed(b"whole")], &all);
-        assert!(reader.next().await.unwrap().is_some());
-        assert!(
-            tokio::time::timeout(10 * TIMEOUT, reader.next())
-                .await
-                .is_err()
-        );
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_largest_unfinished_message_of_all_streams_is_refused() {
-        let all = UnfinishedMessages::new(100);
+    async fn unfinished_messages_of_all_streams_are_counted() {
+        let all = budget(100);
         let half = |bytes: usize| [&[0, 0, 0, 3, 0][..], &vec![7; bytes - 5]].concat();
-        let mut small = stalled(&[&half(30)], &all);
-        let mut large = stalled(&[&half(40), &[7; 20]], &all);
+        let mut small = stalled(&[&framed(&[7; 200]), &half(30)], &all);
+        let mut large = stalled(&[&half(40), &[7; 20], &[7; 1]], &all);
         let pause = Duration::from_millis(1);
+        assert_eq!(small.next().await.unwrap().unwrap().len(), 200);
         for reader in [&mut small, &mut large] {
             assert!(tokio::time::timeout(pause, reader.next()).await.is_err());
         }
         let mut late = stalled(&[&half(20)], &all);
-        let (error, other) = tokio::join!(large.next(), tokio::time::timeout(pause, late.next()));
-        assert_eq!(refused(error.unwrap_err()), RequestLimit::UnfinishedBytes);
-        assert!(other.is_err(), "the others may go on");
-        assert!(tokio::time::timeout(pause, small.next()).await.is_err());
+        assert!(tokio::time::timeout(pause, late.next()).await.is_err());
+        // The session would have been ended; the reader learns it with its next bytes.
+        large.buffer.push(Bytes::from_static(&[7]));
+        let error = large.next().await.unwrap_err();
+        assert!(matches!(error, ReadError::Evicted), "{error:?}");
+        for reader in [&mut small, &mut late] {
+            let more = tokio::time::timeout(pause, reader.next()).await;
+            assert!(more.is_err(), "the others may go on");
+        }
     }
 
     proptest! {

@@ -6,12 +6,12 @@
 use std::convert::Infallible;
 use std::future::{Ready, ready};
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{Request, Response};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::body::Body;
@@ -21,11 +21,11 @@ mod ads;
 mod lrs;
 
 use super::accept::{Accept, ClientInfo, ServerSocket};
+use super::budget::Budget;
 use super::handler::{AdsHandler, LrsHandler, Refusal};
 use super::messages::{Messages, ReadError};
 use super::request_limits::{Refused, RequestLimit, RequestLimits};
-use super::session::{Outbox, respond};
-use super::unfinished::UnfinishedMessages;
+use super::session::{self, Outbox, Session, respond};
 use super::{DELTA_AGGREGATED_RESOURCES, STREAM_AGGREGATED_RESOURCES, STREAM_LOAD_STATS};
 use crate::ads::Variant;
 use crate::ads::server::Limits;
@@ -54,7 +54,7 @@ pub struct ServerOptions {
     /// Time from the first byte of a message to its last; default 30 s.
     pub message_timeout: Duration,
     /// Bytes of messages that have arrived in part, over all streams; default 64 MiB. If there are
-    /// more, the stream with the largest one ends.
+    /// more, the stream with the largest one ends, of the client whose streams hold most.
     pub unfinished_bytes: usize,
     /// Time for connections to close after the shutdown signal; default 5 s.
     pub drain_timeout: Duration,
@@ -94,7 +94,14 @@ pub async fn serve<A: AdsHandler, L: LrsHandler>(
     let drain_timeout = options.drain_timeout;
     let transport = transport(&options);
     let (stop, stopping) = watch::channel(false);
-    let unfinished = UnfinishedMessages::new(options.unfinished_bytes);
+    let unfinished = Budget::new(
+        RequestLimit::UnfinishedBytes,
+        "unfinished messages",
+        options.unfinished_bytes,
+    );
+    let unfinished =
+        Arc::new(unfinished.with_timeout(RequestLimit::MessageTimeout, options.message_timeout));
+    let late = Arc::clone(&unfinished);
     let streams = Arc::new(Semaphore::new(
         options.max_streams.min(Semaphore::MAX_PERMITS),
     ));
@@ -121,6 +128,7 @@ pub async fn serve<A: AdsHandler, L: LrsHandler>(
     tokio::select! {
         result = serving => result,
         () = accept(listener, sender) => Ok(()),
+        () = late.expire() => Ok(()),
         () = deadline => Ok(()),
     }
 }
@@ -156,7 +164,7 @@ struct Shared<A, L> {
     ads: A,
     lrs: L,
     options: ServerOptions,
-    unfinished: Arc<UnfinishedMessages>,
+    unfinished: Arc<Budget>,
     /// One permit for each stream that may be opened.
     streams: Arc<Semaphore>,
     stopping: watch::Receiver<bool>,
@@ -168,7 +176,6 @@ struct Stream {
     outbox: Outbox,
     client: ClientInfo,
     stopping: watch::Receiver<bool>,
-    _permit: OwnedSemaphorePermit,
 }
 
 impl<A, L> Clone for XdsService<A, L> {
@@ -200,11 +207,21 @@ impl<A: AdsHandler, L: LrsHandler> tower_service::Service<Request<Body>> for Xds
         let Ok(permit) = Arc::clone(&shared.streams).try_acquire_owned() else {
             return ready(Ok(shared.refuse_stream(&request).into_http()));
         };
+        let client = request.extensions().get::<ClientInfo>().cloned();
+        let client = client.unwrap_or_default();
+        let refused = shared.refused(client.peer, variant.is_some());
+        let body = request.into_body();
         let response = match variant {
-            Some(variant) => {
-                respond(|outbox| ads::run(shared.stream(request, outbox, permit), variant, shared))
-            }
-            None => respond(|outbox| lrs::run(shared.stream(request, outbox, permit), shared)),
+            Some(variant) => respond(refused, Some(permit), |outbox, session| {
+                ads::run(
+                    shared.stream(body, client, outbox, session),
+                    variant,
+                    shared,
+                )
+            }),
+            None => respond(refused, Some(permit), |outbox, session| {
+                lrs::run(shared.stream(body, client, outbox, session), shared)
+            }),
         };
         ready(Ok(response))
     }
@@ -220,24 +237,36 @@ impl<A: AdsHandler, L: LrsHandler> Shared<A, L> {
         Status::resource_exhausted(text)
     }
 
+    /// Tells the handler about a stream that is ended while its client does not read.
+    fn refused(self: &Arc<Self>, peer: Option<SocketAddr>, is_ads: bool) -> session::Refused {
+        let shared = Arc::clone(self);
+        Box::new(move |limit, reason| {
+            let refusal = Refusal::new(limit, peer, reason);
+            if is_ads {
+                shared.ads.refused(&refusal);
+            } else {
+                shared.lrs.refused(&refusal);
+            }
+        })
+    }
+
     fn stream(
         &self,
-        request: Request<Body>,
+        body: Body,
+        client: ClientInfo,
         outbox: Outbox,
-        permit: OwnedSemaphorePermit,
+        session: Weak<Session>,
     ) -> Stream {
-        let client = request.extensions().get::<ClientInfo>().cloned();
+        let address = client.peer.map(|peer| peer.ip());
         Stream {
-            client: client.unwrap_or_default(),
             messages: Messages::new(
-                request.into_body(),
+                body,
                 self.options.max_message_size,
-                self.unfinished.stream(),
-                self.options.message_timeout,
+                self.unfinished.account(address, session),
             ),
+            client,
             outbox,
             stopping: self.stopping.clone(),
-            _permit: permit,
         }
     }
 }
@@ -268,6 +297,8 @@ async fn stopped(stopping: &mut watch::Receiver<bool>) -> Status {
 fn unread(error: ReadError, peer: Option<SocketAddr>, tell: impl Fn(&Refusal<'_>)) -> Status {
     let refused = match error {
         ReadError::Failed(status) => return status,
+        // Not sent: the stream has a status already.
+        ReadError::Evicted => return Status::cancelled("stream has ended"),
         ReadError::Refused(refused) => refused,
     };
     let status_text = refused.to_string();

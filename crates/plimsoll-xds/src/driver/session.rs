@@ -2,21 +2,25 @@
 //!
 //! The transport polls a response body when it can send, and the body polls the handler. So a
 //! stream needs neither a task nor a queue, and a client that does not read applies backpressure:
-//! its handler reads no requests and creates no responses until there is capacity again. The
-//! handlers are in `server`.
+//! its handler reads no requests and creates no responses until there is capacity again. For the
+//! same reason such a handler cannot end itself; others end it through its [`Session`]. The handlers
+//! are in `server`.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, header};
 use http_body::Frame;
+use tokio::sync::OwnedSemaphorePermit;
 use tonic::Status;
 use tonic::body::Body;
 
+use super::request_limits::RequestLimit;
 use crate::grpc_frame;
 
 /// Longer messages are sent as a separate frame after their header instead of being copied.
@@ -32,29 +36,120 @@ struct Slot(VecDeque<Bytes>);
 
 type StreamHandler = Pin<Box<dyn Future<Output = Result<(), Status>> + Send>>;
 
+/// Learns which limit a stream exceeded that is ended by others, and the text of its status.
+pub(super) type Refused = Box<dyn Fn(RequestLimit, &str) + Send + Sync>;
+
+/// Handler of a stream, which others can end while the client does not read.
+pub(super) struct Session {
+    refused: Refused,
+    state: Mutex<SessionState>,
+}
+
+struct SessionState {
+    /// `None` while it is polled, and once the stream has ended.
+    handler: Option<StreamHandler>,
+    /// Set when the stream has ended.
+    result: Option<Result<(), Status>>,
+    /// Task that polls the body.
+    waker: Option<Waker>,
+}
+
 /// Runs a handler, sends the messages in the outbox, and the handler's result as trailers.
 struct SessionBody {
-    /// `None` once the handler has finished.
-    handler: Option<StreamHandler>,
-    trailers: Option<HeaderMap>,
+    session: Arc<Session>,
     outbox: Outbox,
+    has_sent_trailers: bool,
+    /// The stream counts until the transport is done with it, even if its handler has ended.
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 /// Creates a response whose body runs the handler that `start` returns.
-pub(super) fn respond<F>(start: impl FnOnce(Outbox) -> F) -> Response<Body>
+pub(super) fn respond<F>(
+    refused: Refused,
+    permit: Option<OwnedSemaphorePermit>,
+    start: impl FnOnce(Outbox, Weak<Session>) -> F,
+) -> Response<Body>
 where
     F: Future<Output = Result<(), Status>> + Send + 'static,
 {
     let outbox = Outbox(Arc::default());
+    let session = Arc::new_cyclic(|session| Session {
+        refused,
+        state: Mutex::new(SessionState {
+            handler: Some(Box::pin(start(outbox.clone(), Weak::clone(session)))),
+            result: None,
+            waker: None,
+        }),
+    });
     let body = SessionBody {
-        handler: Some(Box::pin(start(outbox.clone()))),
-        trailers: None,
+        session,
         outbox,
+        has_sent_trailers: false,
+        _permit: permit,
     };
     let mut response = Response::new(Body::new(body));
     let grpc = HeaderValue::from_static("application/grpc");
     response.headers_mut().insert(header::CONTENT_TYPE, grpc);
     response
+}
+
+impl Session {
+    /// Ends the stream with RESOURCE_EXHAUSTED and drops its handler with all that it holds. Does
+    /// nothing if the stream has ended.
+    pub(super) fn refuse(&self, limit: RequestLimit, reason: &str) {
+        let mut state = self.lock();
+        if state.result.is_some() {
+            return;
+        }
+        state.result = Some(Err(Status::resource_exhausted(reason)));
+        let (handler, waker) = (state.handler.take(), state.waker.take());
+        // The handler closes its session with others when it is dropped.
+        drop(state);
+        drop(handler);
+        (self.refused)(limit, reason);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Polls the handler until the stream has ended; then returns the result, again and again.
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        let mut state = self.lock();
+        if let Some(mut handler) = state.handler.take() {
+            // Without the lock, because handlers may end each other.
+            drop(state);
+            let polled = handler.as_mut().poll(cx);
+            state = self.lock();
+            match polled {
+                Poll::Ready(result) => {
+                    state.result.get_or_insert(result);
+                }
+                Poll::Pending if state.result.is_none() => {
+                    state.handler = Some(handler);
+                    let waker = state.waker.get_or_insert_with(|| cx.waker().clone());
+                    waker.clone_from(cx.waker());
+                    return Poll::Pending;
+                }
+                // Ended while it was polled.
+                Poll::Pending => {
+                    drop(state);
+                    drop(handler);
+                    state = self.lock();
+                }
+            }
+        }
+        state.result.clone().map_or(Poll::Pending, Poll::Ready)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, SessionState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").finish_non_exhaustive()
+    }
 }
 
 impl Outbox {
@@ -85,26 +180,18 @@ impl http_body::Body for SessionBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let this = &mut *self;
-        if let Some(handler) = &mut this.handler {
-            // The outbox goes first, so that the handler runs only while there is capacity.
-            if let Some(data) = this.outbox.slot().0.pop_front() {
-                return Poll::Ready(Some(Ok(Frame::data(data))));
-            }
-            let result = handler.as_mut().poll(cx);
-            if let Poll::Ready(result) = &result {
-                this.handler = None;
-                this.trailers = Some(trailers(result));
-            }
-        }
-        if let Some(data) = this.outbox.slot().0.pop_front() {
+        // The outbox goes first, so that the handler runs only while there is capacity.
+        if let Some(data) = self.outbox.slot().0.pop_front() {
             return Poll::Ready(Some(Ok(Frame::data(data))));
         }
-        if this.handler.is_some() {
-            return Poll::Pending;
+        let ended = self.session.poll(cx);
+        if let Some(data) = self.outbox.slot().0.pop_front() {
+            return Poll::Ready(Some(Ok(Frame::data(data))));
         }
-        let trailers = this.trailers.take();
-        Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers))))
+        ended.map(|result| {
+            let is_first = !std::mem::replace(&mut self.has_sent_trailers, true);
+            is_first.then(|| Ok(Frame::trailers(trailers(&result))))
+        })
     }
 }
 
@@ -145,7 +232,7 @@ mod tests {
     async fn a_handler_runs_at_most_one_message_ahead() {
         let said = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&said);
-        let response = respond(|outbox| async move {
+        let response = respond(Box::new(|_, _| ()), None, |outbox, _| async move {
             for message in ["one", "two", "three"] {
                 outbox.send(message.into()).await;
                 count.fetch_add(1, Ordering::Relaxed);
@@ -168,8 +255,73 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_stream_that_is_not_polled_can_be_ended_and_frees_what_it_holds() {
+        let refused = Arc::new(Mutex::new(Vec::new()));
+        let list = Arc::clone(&refused);
+        let tell = move |limit, text: &str| list.lock().unwrap().push((limit, text.to_owned()));
+        let (held, mut ended) = (Arc::new(()), Weak::new());
+        let weak = Arc::downgrade(&held);
+        let response = respond(Box::new(tell), None, |outbox, session| {
+            ended = session;
+            async move {
+                let _held = held;
+                outbox.send("one".into()).await;
+                std::future::pending().await
+            }
+        });
+        let mut body = response.into_body();
+        // The transport takes a message and then cannot send it, so it stops polling.
+        assert!(frame(&mut body).await.unwrap().is_data());
+        assert!(weak.upgrade().is_some());
+        let session = ended.upgrade().unwrap();
+        for _ in 0..2 {
+            session.refuse(RequestLimit::UnfinishedBytes, "too much");
+        }
+        assert!(weak.upgrade().is_none(), "freed");
+        let told = refused.lock().unwrap().clone();
+        assert_eq!(
+            told,
+            [(RequestLimit::UnfinishedBytes, "too much".to_owned())]
+        );
+        let trailers = frame(&mut body).await.unwrap().into_trailers().unwrap();
+        assert_eq!(trailers["grpc-status"], "8");
+        assert!(frame(&mut body).await.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_stream_may_be_ended_while_its_handler_runs_or_waits() {
+        for waits in [false, true] {
+            let mut ended = Weak::new();
+            let response = respond(Box::new(|_, _| ()), None, |_, session: Weak<Session>| {
+                ended = Weak::clone(&session);
+                async move {
+                    if !waits {
+                        let session = session.upgrade().unwrap();
+                        session.refuse(RequestLimit::UnfinishedBytes, "from within");
+                    }
+                    std::future::pending().await
+                }
+            });
+            let mut body = response.into_body();
+            let end = async {
+                tokio::task::yield_now().await;
+                let session = ended.upgrade().unwrap();
+                session.refuse(RequestLimit::UnfinishedBytes, "from outside");
+            };
+            let (ended, ()) = tokio::join!(frame(&mut body), end);
+            let trailers = ended.unwrap().into_trailers().unwrap();
+            let expected = if waits {
+                "from%20outside"
+            } else {
+                "from%20within"
+            };
+            assert_eq!(trailers["grpc-message"], expected);
+        }
+    }
+
+    #[tokio::test]
     async fn messages_before_an_error_are_sent_first() {
-        let response = respond(|outbox| async move {
+        let response = respond(Box::new(|_, _| ()), None, |outbox, _| async move {
             outbox.send("last words".into()).await;
             Err(Status::aborted("enough"))
         });
@@ -184,7 +336,7 @@ mod tests {
     async fn a_long_message_is_shared_and_not_copied() {
         let long = Bytes::from(vec![7; COPIED_UP_TO + 1]);
         let shared = long.clone();
-        let response = respond(|outbox| async move {
+        let response = respond(Box::new(|_, _| ()), None, |outbox, _| async move {
             outbox.send(shared).await;
             std::future::pending().await
         });

@@ -54,6 +54,56 @@ async fn unfinished_messages_of_all_streams_together_are_limited() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unfinished_messages_of_clients_that_do_not_read_are_freed() {
+    survive(async |control| {
+        // 640 MiB, of which the process of the test allows eight. Without a window no response can
+        // be sent, and the transport does not run the handler that holds the message.
+        let part = vec![10; (4 << 20) - 100];
+        let mut held = Vec::new();
+        for connection in 0..160 {
+            let mut peer = Peer::connect(control.xds).await;
+            let mut stream = peer.open(STREAM_AGGREGATED_RESOURCES).await;
+            let hello = field(2, &node(&format!("deaf-{connection}"), "edge", "zone-a"));
+            stream.send(&[hello, text(4, CLUSTERS)].concat()).await;
+            stream.response().await;
+            stream.send_part(&part, 4 << 20).await;
+            peer.stop_reading();
+            held.push((stream, peer));
+        }
+        control
+            .wait_for_metric("limit_exceeded_total{limit=\"unfinished_bytes\"}")
+            .await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_with_many_small_unfinished_messages_does_not_push_out_others() {
+    survive(async |control| {
+        let mut honest = Peer::connect_from([127, 0, 0, 2], control.xds).await;
+        let mut whole = honest.open(STREAM_LOAD_STATS).await;
+        let part = vec![10; 60_000];
+        whole.send_part(&part, 60_002).await;
+        // Fourteen megabytes in smaller pieces, of which the process of the test allows eight.
+        let mut held = Vec::new();
+        for _ in 0..20 {
+            let mut peer = Peer::connect(control.xds).await;
+            for _ in 0..90 {
+                let mut stream = peer.open(STREAM_LOAD_STATS).await;
+                stream.send_part(&part[..8000], 4 << 20).await;
+                held.push(stream);
+            }
+            std::mem::forget(peer);
+        }
+        control
+            .wait_for_metric("limit_exceeded_total{limit=\"unfinished_bytes\"}")
+            .await;
+        assert_eq!(whole.response_if_any().await, None, "it may go on");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_of_all_connections_together_are_limited() {
     survive(async |control| {
         // The process of the test has 2,000, of which the honest fleet uses eleven.

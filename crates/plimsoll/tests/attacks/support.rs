@@ -19,6 +19,7 @@ use plimsoll_xds::wire;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 /// Most memory of the process under attack. Release builds stay below 512 MiB as well.
@@ -339,6 +340,7 @@ async fn report_forever(address: SocketAddr, id: String, place: &'static str, ra
 pub(crate) struct Peer {
     requests: SendRequest<Bytes>,
     connection: JoinHandle<()>,
+    stop_reading: Option<oneshot::Sender<()>>,
 }
 
 impl Drop for Peer {
@@ -373,15 +375,26 @@ impl Peer {
         socket: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         settings: &h2::client::Builder,
     ) -> Self {
-        let (requests, connection) = settings.handshake(socket).await.unwrap();
+        let (requests, mut connection) = settings.handshake(socket).await.unwrap();
+        let (stop_reading, stopped) = oneshot::channel();
         let connection = tokio::spawn(async move {
-            // Ends with the test.
+            // Either ends with the test.
+            tokio::select! {
+                _ = &mut connection => return,
+                Ok(()) = stopped => connection.set_initial_window_size(0).unwrap(),
+            }
             let _ = connection.await;
         });
         Self {
             requests,
             connection,
+            stop_reading: Some(stop_reading),
         }
+    }
+
+    /// Takes back the windows of all streams, so that the server can send nothing on them.
+    pub(crate) fn stop_reading(&mut self) {
+        self.stop_reading.take().unwrap().send(()).unwrap();
     }
 
     pub(crate) async fn open(&mut self, path: &str) -> Stream {

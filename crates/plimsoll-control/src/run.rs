@@ -268,6 +268,11 @@ fn server_options(limits: &Limits) -> ServerOptions {
     options.max_streams = limits.streams;
     options.unfinished_bytes = limits.unfinished_bytes;
     options.message_timeout = limits.message_timeout;
+    options.subscription_bytes = limits.subscription_bytes;
+    let ads = &mut options.ads;
+    ads.names_per_type = limits.requests.names;
+    ads.name_length = limits.requests.name_bytes;
+    ads.subscription_bytes = ads.subscription_bytes.min(limits.subscription_bytes);
     options
 }
 
@@ -572,6 +577,7 @@ fn restart_needed(started: &ControlConfig, edited: &ControlConfig) -> Vec<&'stat
                 || started.limits.queue_bytes != edited.limits.queue_bytes
                 || started.limits.streams != edited.limits.streams
                 || started.limits.unfinished_bytes != edited.limits.unfinished_bytes
+                || started.limits.subscription_bytes != edited.limits.subscription_bytes
                 || started.limits.message_timeout != edited.limits.message_timeout
                 || started.limits.incoming != edited.limits.incoming,
         ),

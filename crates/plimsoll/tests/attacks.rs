@@ -13,6 +13,8 @@
 mod edits;
 #[path = "attacks/floods.rs"]
 mod floods;
+#[path = "attacks/subscriptions.rs"]
+mod subscriptions;
 #[path = "attacks/support.rs"]
 mod support;
 #[path = "attacks/tls.rs"]

@@ -29,6 +29,8 @@ pub struct Limits {
     pub streams: usize,
     /// Bytes of requests that have arrived in part, over all streams.
     pub unfinished_bytes: usize,
+    /// Memory of subscribed names that are no resources, over all streams.
+    pub subscription_bytes: usize,
     /// Time from the first byte of a request to its last.
     pub message_timeout: Duration,
     /// Zones in `hosts`, and in `demand`, of a what-if question.
@@ -45,6 +47,7 @@ impl Default for Limits {
             queue_bytes: 32 << 20,
             streams: 100_000,
             unfinished_bytes: 64 << 20,
+            subscription_bytes: 128 << 20,
             message_timeout: Duration::from_secs(30),
             what_if_zones: 256,
             incoming: IncomingLimits::default(),
@@ -77,7 +80,7 @@ pub(super) struct LimitsYaml {
     /// Bytes of a resource name, cluster name, type URL, version or nonce, 64 to 65536. Default
     /// 1024.
     name_bytes: Option<Uint<u64>>,
-    /// Resource names of a discovery request, at least 1. Default 32768.
+    /// Resource names of a discovery request, and of a type on a stream, at least 1. Default 32768.
     names: Option<Uint<u64>>,
     /// Clusters of a load report, and clusters of a fleet whose demand is kept apart, 1 to 1000000.
     /// Default 4096.
@@ -93,8 +96,13 @@ pub(super) struct LimitsYaml {
     /// Open streams of ADS and LRS, at least 1. Default 100000.
     streams: Option<Uint<u64>>,
     /// Bytes of requests that have arrived in part, over all streams, 4194304 to 4294967296. If
-    /// there are more, the stream with the largest one ends. Default 67108864.
+    /// there are more, the stream with the largest one ends, of the client whose streams hold most.
+    /// Default 67108864.
     unfinished_bytes: Option<Uint<u64>>,
+    /// Bytes of subscribed names that are no resources, over all streams, 1048576 to 4294967296;
+    /// names of resources do not count. If there are more, the stream with most ends, of the client
+    /// whose streams have most. One stream may have 16777216. Default 134217728.
+    subscription_bytes: Option<Uint<u64>>,
     /// Time from the first byte of a request to its last, 0.1s to 3600s. Default `30s`.
     message_timeout: Option<ProtoDuration>,
     /// Zones in `hosts`, and in `demand`, of a what-if question, 1 to 4096. Default 256.
@@ -144,10 +152,11 @@ impl LimitsYaml {
     }
 
     #[rustfmt::skip]
-    fn fields<'a>(&self, limits: &'a mut Limits) -> [Field<'a>; 17] {
+    fn fields<'a>(&self, limits: &'a mut Limits) -> [Field<'a>; 18] {
         const COUNT: RangeInclusive<u64> = 1..=MAX_COUNT;
         let Limits {
-            fleets, requests, queue_bytes, streams, unfinished_bytes, what_if_zones, ..
+            fleets, requests, queue_bytes, streams, unfinished_bytes, subscription_bytes,
+            what_if_zones, ..
         } = limits;
         [
             ("nodes", self.nodes, &mut fleets.nodes, COUNT),
@@ -170,6 +179,7 @@ impl LimitsYaml {
             ("queue_bytes", self.queue_bytes, queue_bytes, 65_536..=1 << 30),
             ("streams", self.streams, streams, COUNT),
             ("unfinished_bytes", self.unfinished_bytes, unfinished_bytes, 4 << 20..=4 << 30),
+            ("subscription_bytes", self.subscription_bytes, subscription_bytes, 1 << 20..=4 << 30),
             ("what_if_zones", self.what_if_zones, what_if_zones, 1..=4096),
         ]
     }
@@ -191,7 +201,7 @@ pub(super) fn timeout_within(
 mod tests {
     use super::*;
 
-    const FIELDS: [(&str, u64, u64, u64); 17] = [
+    const FIELDS: [(&str, u64, u64, u64); 18] = [
         ("nodes", 50_000, 1, MAX_COUNT),
         ("fleets", 1000, 1, MAX_COUNT),
         ("zones_per_fleet", 64, 1, MAX_COUNT),
@@ -208,6 +218,7 @@ mod tests {
         ("queue_bytes", 32 << 20, 65_536, 1 << 30),
         ("streams", 100_000, 1, MAX_COUNT),
         ("unfinished_bytes", 64 << 20, 4 << 20, 4 << 30),
+        ("subscription_bytes", 128 << 20, 1 << 20, 4 << 30),
         ("what_if_zones", 256, 1, 4096),
     ];
 
@@ -217,7 +228,7 @@ mod tests {
     }
 
     /// Values of all limits, in the order of `FIELDS`.
-    fn values(limits: &Limits) -> [usize; 17] {
+    fn values(limits: &Limits) -> [usize; 18] {
         let Limits {
             fleets, requests, ..
         } = limits;
@@ -238,6 +249,7 @@ mod tests {
             limits.queue_bytes,
             limits.streams,
             limits.unfinished_bytes,
+            limits.subscription_bytes,
             limits.what_if_zones,
         ]
     }

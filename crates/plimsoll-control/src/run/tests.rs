@@ -270,13 +270,24 @@ async fn only_a_control_plane_with_a_store_connects_to_one() {
 
 #[test]
 fn limits_and_host_names_reach_the_servers() {
-    let limits =
-        config("limits: {names: 5, streams: 6, unfinished_bytes: 4194304, message_timeout: 7s}")
-            .limits;
+    let limits = config(
+        "limits: {names: 5, streams: 6, unfinished_bytes: 4194304, message_timeout: 7s,
+            name_bytes: 64, subscription_bytes: 2000000}",
+    )
+    .limits;
     let options = server_options(&limits);
     assert_eq!(options.requests.names, 5);
     assert_eq!(options.max_streams, 6);
     assert_eq!(options.unfinished_bytes, 4 << 20);
+    assert_eq!(options.subscription_bytes, 2_000_000);
+    let ads = options.ads;
+    assert_eq!((ads.names_per_type, ads.name_length), (5, 64));
+    assert_eq!(
+        ads.subscription_bytes, 2_000_000,
+        "not more than all may have"
+    );
+    let default = server_options(&Limits::default());
+    assert_eq!(default.ads, plimsoll_xds::ads::server::Limits::default());
     assert_eq!(options.message_timeout, Duration::from_secs(7));
     let admin = AdminOptions {
         hosts: vec!["control.example".to_owned()],
@@ -350,6 +361,7 @@ fn fields_that_need_a_restart_are_listed() {
         "names: 5",
         "streams: 5",
         "unfinished_bytes: 4194304",
+        "subscription_bytes: 1048576",
         "message_timeout: 1s",
     ] {
         let edited = config(&format!("{{limits: {{{limit}}}}}"));

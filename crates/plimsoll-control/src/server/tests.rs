@@ -275,7 +275,7 @@ fn stock_clients_get_no_plimsoll_fields_in_load_stats_responses() {
                 node: Some(a),
                 ..Default::default()
             };
-            stream.handle_request(request).unwrap();
+            stream.handle_request(request, Instant::ORIGIN).unwrap();
             let response = stream.poll_transmit().expect("the first response");
             let bytes = encode_load_stats_response(&response);
             assert_eq!(

@@ -29,7 +29,7 @@ mod subscription;
 mod type_state;
 
 pub use event::{Nack, StreamEvent, TypeStatus};
-pub use limits::{Limits, ProtocolError, StatusCode};
+pub use limits::{Limits, ProtocolError, StatusCode, StreamLimit};
 pub use subscription::{Subscription, WILDCARD};
 
 use self::type_state::{Draft, Next, TypeState};
@@ -81,13 +81,20 @@ impl ServerStream {
         state.newest = view.and_then(|view| view.get(&state.type_url).cloned());
         match (self.variant, request) {
             (Variant::Sotw, Request::Sotw(request)) => {
-                sotw::handle_request(state, &request, &self.limits, now, &mut self.events)
+                sotw::handle_request(state, &request, &self.limits, now, &mut self.events)?;
             }
             (Variant::Delta, Request::Delta(request)) => {
-                delta::handle_request(state, &request, &self.limits, now, &mut self.events)
+                delta::handle_request(state, &request, &self.limits, now, &mut self.events)?;
             }
-            _ => Err(ProtocolError::invalid("request of the other variant")),
+            _ => return Err(ProtocolError::invalid("request of the other variant")),
         }
+        self.limits.check_bytes(self.subscription_bytes())
+    }
+
+    /// Returns the memory of names that the client sent and that are in no view: clients can invent
+    /// any number of them.
+    pub fn subscription_bytes(&self) -> usize {
+        self.types.iter().map(TypeState::subscription_bytes).sum()
     }
 
     /// Replaces the view of this client. Intermediate views may be skipped.
@@ -164,11 +171,12 @@ impl ServerStream {
             return Err(ProtocolError::invalid("request without type_url"));
         }
         if type_url.len() > self.limits.name_length {
-            return Err(ProtocolError::exhausted("type_url is too long"));
+            let limit = StreamLimit::NameLength;
+            return Err(ProtocolError::exceeded(limit, "type_url is too long"));
         }
         if self.types.len() >= self.limits.types {
             let message = format!("more than {} types on one stream", self.limits.types);
-            return Err(ProtocolError::exhausted(message));
+            return Err(ProtocolError::exceeded(StreamLimit::Types, message));
         }
         let rank = Rank::of(type_url);
         let index = self

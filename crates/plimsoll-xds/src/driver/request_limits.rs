@@ -7,6 +7,7 @@
 use std::fmt;
 
 use crate::ads::Variant;
+use crate::ads::server::StreamLimit;
 use crate::protobuf::{Value, WireError, fields};
 
 /// Limits of one request.
@@ -60,11 +61,13 @@ pub enum RequestLimit {
     Streams,
     UnfinishedBytes,
     MessageTimeout,
+    Types,
+    SubscriptionBytes,
 }
 
 impl RequestLimit {
-    /// Returns the name of the field of [`RequestLimits`] or
-    /// [`ServerOptions`](super::ServerOptions).
+    /// Returns the name of the field of [`RequestLimits`], [`ServerOptions`](super::ServerOptions)
+    /// or [`Limits`](crate::ads::server::Limits).
     pub const fn name(self) -> &'static str {
         match self {
             Self::NodeStringBytes => "node_string_bytes",
@@ -77,11 +80,24 @@ impl RequestLimit {
             Self::Streams => "streams",
             Self::UnfinishedBytes => "unfinished_bytes",
             Self::MessageTimeout => "message_timeout",
+            Self::Types => "types",
+            Self::SubscriptionBytes => "subscription_bytes",
         }
     }
 }
 
-/// A request that is refused before it is decoded.
+impl From<StreamLimit> for RequestLimit {
+    fn from(limit: StreamLimit) -> Self {
+        match limit {
+            StreamLimit::Types => Self::Types,
+            StreamLimit::NamesPerType => Self::Names,
+            StreamLimit::NameLength => Self::NameBytes,
+            StreamLimit::SubscriptionBytes => Self::SubscriptionBytes,
+        }
+    }
+}
+
+/// A request that exceeds a limit, or that cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
     Limit { limit: RequestLimit, text: String },

@@ -21,7 +21,7 @@ mod ads;
 mod lrs;
 
 use super::accept::{Accept, ClientInfo, ServerSocket};
-use super::budget::Budget;
+use super::budget::{Account, Budget};
 use super::handler::{AdsHandler, LrsHandler, Refusal};
 use super::messages::{Messages, ReadError};
 use super::request_limits::{Refused, RequestLimit, RequestLimits};
@@ -56,6 +56,10 @@ pub struct ServerOptions {
     /// Bytes of messages that have arrived in part, over all streams; default 64 MiB. If there are
     /// more, the stream with the largest one ends, of the client whose streams hold most.
     pub unfinished_bytes: usize,
+    /// Memory in bytes of subscribed names that are in no view, over all streams; default 128 MiB.
+    /// If there are more, the stream with most of them ends, of the client whose streams have most.
+    /// [`Limits::subscription_bytes`] limits one stream.
+    pub subscription_bytes: usize,
     /// Time for connections to close after the shutdown signal; default 5 s.
     pub drain_timeout: Duration,
     pub ads: Limits,
@@ -75,6 +79,7 @@ impl Default for ServerOptions {
             first_message_timeout: Duration::from_secs(30),
             message_timeout: Duration::from_secs(30),
             unfinished_bytes: 64 << 20,
+            subscription_bytes: 128 << 20,
             drain_timeout: Duration::from_secs(5),
             ads: Limits::default(),
             requests: RequestLimits::default(),
@@ -94,14 +99,19 @@ pub async fn serve<A: AdsHandler, L: LrsHandler>(
     let drain_timeout = options.drain_timeout;
     let transport = transport(&options);
     let (stop, stopping) = watch::channel(false);
-    let unfinished = Budget::new(
+    let messages = Budget::new(
         RequestLimit::UnfinishedBytes,
         "unfinished messages",
         options.unfinished_bytes,
     );
     let unfinished =
-        Arc::new(unfinished.with_timeout(RequestLimit::MessageTimeout, options.message_timeout));
+        Arc::new(messages.with_timeout(RequestLimit::MessageTimeout, options.message_timeout));
     let late = Arc::clone(&unfinished);
+    let subscribed = Arc::new(Budget::new(
+        RequestLimit::SubscriptionBytes,
+        "subscribed names without resources",
+        options.subscription_bytes,
+    ));
     let streams = Arc::new(Semaphore::new(
         options.max_streams.min(Semaphore::MAX_PERMITS),
     ));
@@ -110,6 +120,7 @@ pub async fn serve<A: AdsHandler, L: LrsHandler>(
         lrs,
         options,
         unfinished,
+        subscribed,
         streams,
         stopping,
     }));
@@ -165,6 +176,7 @@ struct Shared<A, L> {
     lrs: L,
     options: ServerOptions,
     unfinished: Arc<Budget>,
+    subscribed: Arc<Budget>,
     /// One permit for each stream that may be opened.
     streams: Arc<Semaphore>,
     stopping: watch::Receiver<bool>,
@@ -173,6 +185,8 @@ struct Shared<A, L> {
 /// New stream before its first message.
 struct Stream {
     messages: Messages,
+    /// Names that the client subscribes to.
+    subscribed: Account,
     outbox: Outbox,
     client: ClientInfo,
     stopping: watch::Receiver<bool>,
@@ -207,8 +221,8 @@ impl<A: AdsHandler, L: LrsHandler> tower_service::Service<Request<Body>> for Xds
         let Ok(permit) = Arc::clone(&shared.streams).try_acquire_owned() else {
             return ready(Ok(shared.refuse_stream(&request).into_http()));
         };
-        let client = request.extensions().get::<ClientInfo>().cloned();
-        let client = client.unwrap_or_default();
+        let known = request.extensions().get::<ClientInfo>();
+        let client = known.cloned().unwrap_or_default();
         let refused = shared.refused(client.peer, variant.is_some());
         let body = request.into_body();
         let response = match variant {
@@ -259,6 +273,7 @@ impl<A: AdsHandler, L: LrsHandler> Shared<A, L> {
     ) -> Stream {
         let address = client.peer.map(|peer| peer.ip());
         Stream {
+            subscribed: self.subscribed.account(address, Weak::clone(&session)),
             messages: Messages::new(
                 body,
                 self.options.max_message_size,

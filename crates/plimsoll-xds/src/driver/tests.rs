@@ -83,6 +83,14 @@ impl AdsHandler for Control {
             observer: Observer(id, self.clone()),
         })
     }
+
+    fn refused(&self, refusal: &Refusal<'_>) {
+        assert!(refusal.peer.unwrap().ip().is_loopback());
+        self.notify(Event::Refused(
+            refusal.limit.name(),
+            refusal.reason.to_owned(),
+        ));
+    }
 }
 
 impl AdsObserver for Observer {

@@ -1,9 +1,10 @@
 //! Server side of one load reporting stream, without IO.
 //!
-//! The stream remembers the reporting node (gRPC sends it once, Envoy every time) and the clusters
-//! reported so far (grpc-js and grpc-go omit idle ones), and decides when a response is due. The
-//! control plane passes reports to the planner. The driver calls [`ServerStream::handle_request`]
-//! and then drains [`ServerStream::poll_transmit`].
+//! The stream remembers the reporting node (gRPC sends it once, Envoy every time) and which of the
+//! server's clusters were reported (grpc-js and grpc-go omit idle ones), and decides when a
+//! response is due. Names that the server does not know are not remembered: clients can invent any.
+//! The control plane passes reports to the planner. The driver calls
+//! [`ServerStream::handle_request`] and then drains [`ServerStream::poll_transmit`].
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,14 +12,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::model::load_report::ClusterStats;
+use plimsoll_core::time::Instant;
 
 use super::message::{ClusterTraffic, LoadStatsRequest, LoadStatsResponse};
 use crate::node::NodeInfo;
 
 /// Lower bound of the interval: Envoy treats zero as a busy loop.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
-/// Maximum number of reported clusters to remember per stream, because clients choose the names.
-const MAX_REPORTED: usize = 4096;
 
 /// Reporting settings that a server requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +27,8 @@ pub struct LrsSettings {
     pub interval: Duration,
     /// Requests every cluster. Clients that do not support this get the names in `clusters`.
     pub send_all_clusters: bool,
+    /// Clusters whose reports the server uses. These are reported as idle if a client that reported
+    /// one omits it; cheapest if sorted.
     pub clusters: Vec<Arc<str>>,
     pub report_endpoint_granularity: bool,
 }
@@ -45,8 +47,8 @@ pub struct Report {
     pub node: Arc<NodeInfo>,
     /// The node is the first on this stream or differs from the previous one.
     pub is_new_node: bool,
-    /// Reported clusters, and zeros for clusters of earlier messages that are omitted now. Often
-    /// empty in the first message of a stream.
+    /// Reported clusters, and zeros for clusters of the settings that earlier messages had and that
+    /// are omitted now, at most twice in an interval. Often empty in the first message of a stream.
     pub cluster_stats: Vec<ClusterStats>,
 }
 
@@ -60,7 +62,12 @@ pub struct ServerStream {
     settings: Arc<LrsSettings>,
     traffic: Arc<LrsTraffic>,
     node: Option<Arc<NodeInfo>>,
+    /// Clusters of the settings, if those are not sorted.
+    sorted: Option<Vec<Arc<str>>>,
+    /// Clusters of the settings that were reported.
     reported: BTreeSet<Arc<str>>,
+    /// When omitted clusters were last added to a report.
+    completed_at: Option<Instant>,
     /// Settings in force at the client; `None` before the first response.
     sent: Option<LoadStatsResponse>,
     /// Settings or node changed, so the client may need new settings.
@@ -72,10 +79,12 @@ impl ServerStream {
     /// Creates the state of a new stream.
     pub fn new(settings: Arc<LrsSettings>) -> Self {
         Self {
+            sorted: sorted(&settings.clusters),
             settings,
             traffic: Arc::default(),
             node: None,
             reported: BTreeSet::new(),
+            completed_at: None,
             sent: None,
             settings_changed: true,
             traffic_due: false,
@@ -84,47 +93,71 @@ impl ServerStream {
 
     /// Handles a load report. Only the first must carry the node; a later one with another node
     /// moves the stream to that node.
-    pub fn handle_request(&mut self, request: LoadStatsRequest) -> Result<Report, MissingNode> {
+    pub fn handle_request(
+        &mut self,
+        request: LoadStatsRequest,
+        now: Instant,
+    ) -> Result<Report, MissingNode> {
         let is_new_node = request.node.is_some_and(|node| self.update_node(node));
         let node = Arc::clone(self.node.as_ref().ok_or(MissingNode)?);
         if is_new_node {
             self.reported.clear();
+            self.completed_at = None;
         }
         Ok(Report {
             node,
             is_new_node,
-            cluster_stats: self.complete(request.cluster_stats),
+            cluster_stats: self.complete(request.cluster_stats, now),
         })
     }
 
     /// Adds zeros for clusters that were reported before and are omitted now. A client that skips
     /// idle clusters (grpc-js, grpc-go) reports zero by omission; treating that as missing data
     /// would make its zone unknown instead of idle. Clients that send no message at all while idle
-    /// (gRPC C-core) are not affected.
-    fn complete(&mut self, mut stats: Vec<ClusterStats>) -> Vec<ClusterStats> {
+    /// (gRPC C-core) are not affected. A client that reports more often than it should adds them
+    /// twice in an interval at most, so that tiny reports do not cost as much as full ones.
+    fn complete(&mut self, mut stats: Vec<ClusterStats>, now: Instant) -> Vec<ClusterStats> {
         let interval = self.settings.interval.max(SHORTEST_INTERVAL);
         let named: BTreeSet<Arc<str>> = stats
             .iter()
             .map(|stats| Arc::clone(&stats.cluster_name))
             .collect();
-        let idle = self.reported.difference(&named).cloned();
-        stats.extend(idle.map(|cluster_name| ClusterStats {
-            cluster_name,
-            upstream_locality_stats: Vec::new(),
-            total_dropped_requests: 0,
-            load_report_interval: interval,
-        }));
-        let room = MAX_REPORTED.saturating_sub(self.reported.len());
-        self.reported.extend(named.into_iter().take(room));
+        let is_due = |last| now.saturating_duration_since(last) >= interval / 2;
+        if self.completed_at.is_none_or(is_due) && !self.reported.is_empty() {
+            self.completed_at = Some(now);
+            let idle = self.reported.difference(&named).cloned();
+            stats.extend(idle.map(|cluster_name| ClusterStats {
+                cluster_name,
+                upstream_locality_stats: Vec::new(),
+                total_dropped_requests: 0,
+                load_report_interval: interval,
+            }));
+        }
+        let new: Vec<_> = named
+            .difference(&self.reported)
+            .filter_map(|name| self.known(name).cloned())
+            .collect();
+        self.reported.extend(new);
         stats
+    }
+
+    /// Returns the name as the settings have it, which all streams share.
+    fn known(&self, name: &Arc<str>) -> Option<&Arc<str>> {
+        let clusters = self.sorted.as_ref().unwrap_or(&self.settings.clusters);
+        let index = clusters.binary_search(name).ok()?;
+        clusters.get(index)
     }
 
     /// Replaces the settings. A response is sent only if it differs for this client, because every
     /// response restarts Envoy's report timer.
     pub fn set_settings(&mut self, settings: Arc<LrsSettings>) {
         if !Arc::ptr_eq(&settings, &self.settings) {
+            self.sorted = sorted(&settings.clusters);
             self.settings = settings;
             self.settings_changed = true;
+            let reported = std::mem::take(&mut self.reported);
+            let kept = reported.iter().filter_map(|name| self.known(name).cloned());
+            self.reported = kept.collect();
         }
     }
 
@@ -186,6 +219,16 @@ impl fmt::Display for MissingNode {
 }
 
 impl std::error::Error for MissingNode {}
+
+/// Returns the names sorted, unless they are.
+fn sorted(names: &[Arc<str>]) -> Option<Vec<Arc<str>>> {
+    let sort = || {
+        let mut names = names.to_vec();
+        names.sort();
+        names
+    };
+    (!names.is_sorted()).then(sort)
+}
 
 /// Creates the settings message for this client, without traffic data.
 fn response_for(settings: &LrsSettings, node: &NodeInfo) -> LoadStatsResponse {

@@ -3,14 +3,15 @@
 //! Each pair of bytes is a message of the client, new settings or new traffic. After each: no
 //! client is answered before it sent its node; an Envoy gets settings only if they changed, because
 //! every response restarts its timer; only plimsoll data planes get traffic; the last settings sent
-//! are the current ones; and a cluster that a node has reported is in all of its later reports.
-//! Used by the tests of this crate and by the fuzz target `lrs_ops`.
+//! are the current ones; and a cluster that a node has reported is in all of its later reports
+//! while the settings have it. Used by the tests of this crate and by the fuzz target `lrs_ops`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::model::load_report::{ClusterStats, Node};
 use plimsoll_core::model::locality::Locality;
+use plimsoll_core::time::Instant;
 use plimsoll_core::units::BasisPoints;
 use plimsoll_xds::lrs::message::{ClusterTraffic, LoadStatsRequest, LoadStatsResponse};
 use plimsoll_xds::lrs::{LrsSettings, LrsTraffic, SUPPORTS_SEND_ALL_CLUSTERS, ServerStream};
@@ -30,8 +31,9 @@ struct World {
     settings: Arc<LrsSettings>,
     traffic: Arc<LrsTraffic>,
     node: Option<NodeInfo>,
-    /// The node has reported its cluster.
+    /// The node has reported its cluster, which the settings have had since.
     reported: bool,
+    now: Instant,
     last: Option<LoadStatsResponse>,
     coverage: Coverage,
 }
@@ -45,6 +47,7 @@ pub(crate) fn run(bytes: &[u8]) -> Coverage {
         traffic: Arc::default(),
         node: None,
         reported: false,
+        now: Instant::ORIGIN,
         last: None,
         coverage: Coverage::default(),
     };
@@ -62,6 +65,7 @@ impl World {
             2 => {
                 self.settings = Arc::new(settings(argument));
                 self.server.set_settings(Arc::clone(&self.settings));
+                self.reported &= !self.settings.clusters.is_empty();
             }
             _ => {
                 self.traffic = Arc::new(traffic(argument));
@@ -80,7 +84,9 @@ impl World {
             node: node.clone(),
             cluster_stats: stats.clone(),
         };
-        let report = self.server.handle_request(request);
+        // Longer than any interval.
+        self.now = self.now.saturating_add(Duration::from_secs(1));
+        let report = self.server.handle_request(request, self.now);
         self.node = node.or_else(|| self.node.take());
         let Some(known) = &self.node else {
             assert!(report.is_err(), "a report needs a node");
@@ -90,6 +96,7 @@ impl World {
         let report = report.expect("it has said who it is");
         assert_eq!((&*report.node, report.is_new_node), (known, is_new));
         self.reported &= !is_new;
+        let is_reported = !stats.is_empty() && !self.settings.clusters.is_empty();
         let mut expected = stats;
         if expected.is_empty() && self.reported {
             expected.push(ClusterStats {
@@ -97,7 +104,7 @@ impl World {
                 ..self::stats()
             });
         }
-        self.reported |= !expected.is_empty();
+        self.reported |= is_reported;
         assert_eq!(report.cluster_stats, expected);
         self.coverage.reports += 1;
     }

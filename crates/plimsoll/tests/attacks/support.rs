@@ -35,7 +35,12 @@ listen: 127.0.0.1:0
 admin: 127.0.0.1:0
 load_reporting: {interval: 0.2s}
 demand: {smoothing_time_constant: 0.1s, idle_timeout: 2s}
-limits: {fleets: 20, streams: 2000, unfinished_bytes: 8388608, handshake_timeout: 5s}
+limits:
+  fleets: 20
+  streams: 2000
+  unfinished_bytes: 8388608
+  subscription_bytes: 33554432
+  handshake_timeout: 5s
 services:
 - cluster: {name: orders}
   endpoints:

@@ -40,6 +40,7 @@ pub(super) fn handle_request(
             |name: &Arc<str>| state.subscription.covers(name) && !state.accepted.contains_key(name);
         state.resend.extend(answered.into_iter().filter(is_unsure));
     }
+    state.count_earlier();
     limits.check_count(&state.type_url, state.subscription.names().len())
 }
 
@@ -112,11 +113,11 @@ fn subscribe(
     events: &mut VecDeque<StreamEvent>,
 ) {
     let first = !state.subscription.is_started();
-    let before = state.subscription.clone();
     let change = state.subscription.change(
         &state.type_url,
         &request.resource_names_subscribe,
         &request.resource_names_unsubscribe,
+        state.newest.as_deref(),
     );
     state.invalidate();
     state.drop_unsubscribed(&change.removed);
@@ -133,22 +134,32 @@ fn subscribe(
     state.resend.extend(still.cloned());
     // An empty set is a valid response to a wildcard subscription.
     state.response_due |= change.wildcard_added() && state.accepted.is_empty();
-    let mut added = change.names_added();
-    added.retain(|name| !before.names().contains(name));
-    StreamEvent::push_change(events, &state.type_url, added, change.names_removed());
+    let (added, removed) = (change.names_added(), change.names_removed());
+    StreamEvent::push_change(events, &state.type_url, added, removed);
 }
 
-/// Loads the versions that the client kept from an earlier stream.
+/// Loads the versions that the client kept from an earlier stream. What the view has is shared with
+/// it; of another version of such a resource it is enough to know that it differs.
 fn load_initial_versions(state: &mut TypeState, request: &DeltaDiscoveryRequest) {
+    let view = state.newest.clone();
+    let earlier = |name: &Arc<str>, version: &str| {
+        Arc::new(Resource {
+            name: Arc::clone(name),
+            version: version.into(),
+            body: Bytes::new(),
+            epoch: EARLIER_STREAM,
+        })
+    };
     for (name, version) in &request.initial_resource_versions {
-        if state.subscription.covers(name) {
-            let accepted = Resource {
-                name: Arc::clone(name),
-                version: version.as_str().into(),
-                body: Bytes::new(),
-                epoch: EARLIER_STREAM,
-            };
-            state.accepted.insert(Arc::clone(name), Arc::new(accepted));
+        if !state.subscription.covers(name) {
+            continue;
         }
+        let accepted = match view.as_deref().and_then(|all| all.by_name().get(name)) {
+            Some(current) if *current.version == **version => Arc::clone(current),
+            Some(current) => earlier(&current.name, ""),
+            None => earlier(name, version),
+        };
+        state.accepted.insert(Arc::clone(&accepted.name), accepted);
     }
+    state.has_earlier = true;
 }

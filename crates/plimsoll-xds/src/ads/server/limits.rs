@@ -5,6 +5,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+/// Memory of a name beside its bytes: its allocation, and its entries in the sets of a stream.
+pub(super) const NAME_OVERHEAD: usize = 96;
+
 /// Limits of one ADS stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -13,19 +16,23 @@ pub struct Limits {
     pub names_per_type: usize,
     /// Maximum length in bytes of a resource name, and of a type URL.
     pub name_length: usize,
+    /// Maximum memory in bytes of names that are in no view of the stream, over all types. Names of
+    /// resources are shared by all streams and do not count.
+    pub subscription_bytes: usize,
     /// Keeps literals open for new fields: write `..Default::default()`.
     #[doc(hidden)]
     pub _non_exhaustive: (),
 }
 
 impl Default for Limits {
-    /// Bounds the memory of one stream to about 30 MB per type; the largest known meshes subscribe
-    /// to a third of `names_per_type`.
+    /// The largest known meshes subscribe to a third of `names_per_type`. Even if none of these
+    /// exists, their names take a quarter of `subscription_bytes`.
     fn default() -> Self {
         Self {
             types: 32,
             names_per_type: 32_768,
             name_length: 1024,
+            subscription_bytes: 16 << 20,
             _non_exhaustive: (),
         }
     }
@@ -41,7 +48,7 @@ impl Limits {
         if names.iter().any(|name| name.len() > self.name_length) {
             let limit = self.name_length;
             let message = format!("{type_url}: a name has more than {limit} bytes");
-            return Err(ProtocolError::exhausted(message));
+            return Err(ProtocolError::exceeded(StreamLimit::NameLength, message));
         }
         Ok(())
     }
@@ -50,10 +57,30 @@ impl Limits {
         if names > self.names_per_type {
             let limit = self.names_per_type;
             let message = format!("{type_url}: more than {limit} names");
-            return Err(ProtocolError::exhausted(message));
+            return Err(ProtocolError::exceeded(StreamLimit::NamesPerType, message));
         }
         Ok(())
     }
+
+    pub(super) fn check_bytes(&self, bytes: usize) -> Result<(), ProtocolError> {
+        if bytes > self.subscription_bytes {
+            let limit = self.subscription_bytes;
+            let message = format!("subscribed names without resources: more than {limit} bytes");
+            let limit = StreamLimit::SubscriptionBytes;
+            return Err(ProtocolError::exceeded(limit, message));
+        }
+        Ok(())
+    }
+}
+
+/// Which of the [`Limits`] a client exceeds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StreamLimit {
+    Types,
+    NamesPerType,
+    NameLength,
+    SubscriptionBytes,
 }
 
 /// gRPC status that ends a stream.
@@ -82,6 +109,8 @@ pub struct ProtocolError {
     pub code: StatusCode,
     /// Sent to the client as the status message.
     pub message: String,
+    /// Set if the code is [`StatusCode::ResourceExhausted`].
+    pub limit: Option<StreamLimit>,
 }
 
 impl ProtocolError {
@@ -89,13 +118,15 @@ impl ProtocolError {
         Self {
             code: StatusCode::InvalidArgument,
             message: message.into(),
+            limit: None,
         }
     }
 
-    pub(super) fn exhausted(message: impl Into<String>) -> Self {
+    pub(super) fn exceeded(limit: StreamLimit, message: impl Into<String>) -> Self {
         Self {
             code: StatusCode::ResourceExhausted,
             message: message.into(),
+            limit: Some(limit),
         }
     }
 }

@@ -90,9 +90,11 @@ fn subscribe(
     request: &DiscoveryRequest,
     events: &mut VecDeque<StreamEvent>,
 ) {
+    let resources = state.newest.as_deref();
+    let names = &request.resource_names;
     let change = state
         .subscription
-        .replace(&state.type_url, &request.resource_names);
+        .replace(&state.type_url, names, resources);
     state.invalidate();
     state.drop_unsubscribed(&change.removed);
     let added = change.names_added();

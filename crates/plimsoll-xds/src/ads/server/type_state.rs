@@ -15,6 +15,7 @@ use std::sync::Arc;
 use plimsoll_core::time::Instant;
 
 use super::event::{Nack, StreamEvent, TypeStatus};
+use super::limits::NAME_OVERHEAD;
 use super::look_up::look_up;
 use super::subscription::Subscription;
 use crate::ads;
@@ -80,6 +81,10 @@ pub(super) struct TypeState {
     nacked_together: BTreeMap<Arc<str>, Arc<str>>,
     /// Resources of the view that need no response until another request arrives.
     checked: Option<Arc<TypeResources>>,
+    /// Resources of an earlier stream may be in `accepted`.
+    pub(super) has_earlier: bool,
+    /// Memory of resources of an earlier stream that are in no view.
+    earlier_bytes: usize,
     pub(super) status: Counters,
 }
 
@@ -115,8 +120,40 @@ impl TypeState {
             nacked_alone: BTreeMap::new(),
             nacked_together: BTreeMap::new(),
             checked: None,
+            has_earlier: false,
+            earlier_bytes: 0,
             status: Counters::default(),
         }
+    }
+
+    /// Returns the memory of names that the client sent and that are in no view.
+    pub(super) const fn subscription_bytes(&self) -> usize {
+        self.subscription.unknown_bytes() + self.earlier_bytes
+    }
+
+    /// Counts what the client claims to have from an earlier stream.
+    pub(super) fn count_earlier(&mut self) {
+        if !self.has_earlier {
+            return;
+        }
+        let is_known = |name| {
+            self.newest
+                .as_ref()
+                .is_some_and(|all| all.get(name).is_some())
+        };
+        let earlier = self.accepted.values();
+        let mut earlier = earlier.filter(|it| it.epoch == EARLIER_STREAM).peekable();
+        self.has_earlier = earlier.peek().is_some();
+        self.earlier_bytes = earlier
+            .map(|it| {
+                let name = if is_known(&it.name) {
+                    0
+                } else {
+                    it.name.len() + NAME_OVERHEAD
+                };
+                name + it.version.len()
+            })
+            .sum();
     }
 
     pub(super) fn status(&self) -> TypeStatus {
@@ -336,6 +373,7 @@ impl TypeState {
                 self.known_absent.remove(&resource.name);
                 self.nacked_alone.remove(&resource.name);
                 self.nacked_together.remove(&resource.name);
+                self.subscription.set_known(&resource.name);
                 self.accepted.insert(Arc::clone(&resource.name), resource);
             }
         }

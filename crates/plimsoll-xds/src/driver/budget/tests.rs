@@ -114,9 +114,8 @@ fn what_is_no_longer_held_is_not_counted() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_held_beyond_its_deadline_although_nobody_polls_the_stream() {
-    let budget = Budget::new(RequestLimit::UnfinishedBytes, "unfinished messages", 100)
-        .with_timeout(RequestLimit::MessageTimeout, TIMEOUT);
-    let budget = Arc::new(budget);
+    let messages = Budget::new(RequestLimit::UnfinishedBytes, "unfinished messages", 100);
+    let budget = Arc::new(messages.with_timeout(RequestLimit::MessageTimeout, TIMEOUT));
     let sweeping = Arc::clone(&budget);
     tokio::spawn(async move { sweeping.expire().await });
     let open = || Stream::open(&budget, "10.0.0.1");

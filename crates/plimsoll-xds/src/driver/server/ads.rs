@@ -15,6 +15,7 @@ use crate::ads::{Request, Response, Variant};
 use crate::clock::Clock;
 use crate::driver::accept::ClientInfo;
 use crate::driver::handler::{AdsHandler, AdsObserver, AdsOpening, AdsSession, Refusal};
+use crate::driver::request_limits::Refused;
 use crate::wire;
 
 /// Runs until the client closes the stream, an error occurs or the server shuts down.
@@ -36,10 +37,15 @@ pub(super) async fn run<A: AdsHandler, L>(
     // Boxed, so that the stream does not keep room for it.
     let opening = open(&shared.ads, &mut request, variant, &stream.client);
     let mut session = Box::pin(opening).await?;
-    state
-        .handle_request(request, clock.now())
-        .map_err(into_status)?;
+    // Names of the first request are shared with the view.
     set_newest(&mut state, &mut session);
+    let mut handle = |state: &mut ServerStream, request| {
+        let handled = state.handle_request(request, clock.now());
+        handled.map_err(|error| read_error(error))?;
+        Ok(stream.subscribed.set(state.subscription_bytes())?)
+    };
+    let failed = |error| unread(error, peer, refused);
+    handle(&mut state, request).map_err(failed)?;
     loop {
         while let Some(event) = state.poll_event() {
             session.observer.handle_event(event, &state);
@@ -61,7 +67,7 @@ pub(super) async fn run<A: AdsHandler, L>(
                 };
                 let mut request = decode(variant, bytes, &shared, stream.client.peer)?;
                 take_node(&mut request);
-                state.handle_request(request, clock.now()).map_err(into_status)?;
+                handle(&mut state, request).map_err(failed)?;
             }
             changed = session.views.changed() => {
                 changed.map_err(|_| Status::unavailable("discovery has ended"))?;
@@ -155,6 +161,12 @@ fn encode(response: &Response) -> Bytes {
     }
 }
 
-fn into_status(error: ProtocolError) -> Status {
-    Status::new(Code::from_i32(error.code.number()), error.message)
+fn read_error(error: ProtocolError) -> ReadError {
+    match error.limit {
+        Some(limit) => ReadError::Refused(Refused::Limit {
+            limit: limit.into(),
+            text: error.message,
+        }),
+        None => Status::new(Code::from_i32(error.code.number()), error.message).into(),
+    }
 }

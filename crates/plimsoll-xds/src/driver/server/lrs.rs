@@ -10,6 +10,7 @@ use plimsoll_core::model::load_report::Node;
 use tonic::Status;
 
 use super::{ReadError, Shared, Stream, malformed, stopped, unread};
+use crate::clock::Clock;
 use crate::driver::handler::{LrsHandler, LrsInstructions, LrsReporter, LrsSession, Refusal};
 use crate::lrs::message::LoadStatsRequest;
 use crate::lrs::{MissingNode, Report, ServerStream};
@@ -38,7 +39,9 @@ pub(super) async fn run<A, L: LrsHandler>(
     let first = newest(&mut session);
     let mut state = ServerStream::new(first.settings);
     state.set_traffic(first.traffic);
-    let report = state.handle_request(request).map_err(missing_node)?;
+    let clock = Clock::system();
+    let report = state.handle_request(request, clock.now());
+    let report = report.map_err(missing_node)?;
     deliver(&mut session, report).await;
     loop {
         while let Some(response) = state.poll_transmit() {
@@ -52,7 +55,8 @@ pub(super) async fn run<A, L: LrsHandler>(
                     return Ok(());
                 };
                 let request = decode(bytes, &shared, stream.client.peer)?;
-                let report = state.handle_request(request).map_err(missing_node)?;
+                let report = state.handle_request(request, clock.now());
+                let report = report.map_err(missing_node)?;
                 if report.is_new_node {
                     // Otherwise one stream could report for any number of nodes.
                     return Err(another_node(&node.node, &report.node.node));

@@ -144,3 +144,56 @@ async fn streams_end_when_the_view_sender_is_dropped() {
     peer.send(request(Some(node_message("orphan")), None)).await;
     assert_eq!(peer.status().await.code(), Code::Unavailable);
 }
+
+#[tokio::test]
+async fn subscriptions_beyond_a_limit_end_their_stream_and_are_told_to_the_handler() {
+    let mut options = ServerOptions::default();
+    options.ads.types = 1;
+    options.ads.subscription_bytes = 300;
+    options.subscription_bytes = 250;
+    let mut server = Server::start_with(options, "127.0.0.1:0").await;
+    server.control.views.send_replace(view(1, 8));
+    let subscribe = |type_url: &str, names: &[&str]| {
+        wire::encode_discovery_request(&DiscoveryRequest {
+            node: Some(node_message("n1")),
+            type_url: type_url.into(),
+            resource_names: names.iter().map(|&name| name.into()).collect(),
+            ..Default::default()
+        })
+    };
+    let cases = [
+        (
+            subscribe(ads::LISTENER, &["a"]),
+            "types",
+            "more than 1 types on one stream",
+        ),
+        (
+            subscribe(ads::CLUSTER, &["orders", "a", "b", "c"]),
+            "subscription_bytes",
+            "subscribed names of all streams: more than 250 bytes",
+        ),
+        (
+            subscribe(ads::CLUSTER, &["a", "b", "c", "d"]),
+            "subscription_bytes",
+            "subscribed names: more than 300 bytes",
+        ),
+    ];
+    for (beyond, limit, reason) in cases {
+        let mut peer = server.dial(STREAM_AGGREGATED_RESOURCES).await;
+        peer.send(subscribe(ads::CLUSTER, &["orders", "a"])).await;
+        assert_eq!(generation(&receive(&mut peer).await), 1);
+        peer.send(beyond).await;
+        let status = peer.status().await;
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        let told = |seen| match seen {
+            Event::Refused(limit, reason) => Some((limit, reason)),
+            _ => None,
+        };
+        assert_eq!(
+            server.find(told).await,
+            (limit, status.message().to_owned())
+        );
+        let message = status.message().replace(" without resources", "");
+        assert!(message.starts_with(reason), "{message}");
+    }
+}

@@ -55,10 +55,15 @@ fn request(node: Option<NodeInfo>, issued: &[&str]) -> LoadStatsRequest {
     }
 }
 
+/// A time after the intervals of all tests.
+fn later(reports: u64) -> Instant {
+    Instant::from_secs(1000 * reports)
+}
+
 fn opened(features: &[&str]) -> ServerStream {
     let mut stream = ServerStream::new(settings(10, &["orders"]));
     let hello = request(Some(node("n1", features)), &[]);
-    assert!(stream.handle_request(hello).unwrap().is_new_node);
+    assert!(stream.handle_request(hello, later(0)).unwrap().is_new_node);
     stream
 }
 
@@ -66,7 +71,7 @@ fn opened(features: &[&str]) -> ServerStream {
 fn the_first_message_must_carry_the_node() {
     let mut stream = ServerStream::new(settings(10, &[]));
     assert_eq!(
-        stream.handle_request(request(None, &["orders"])),
+        stream.handle_request(request(None, &["orders"]), later(1)),
         Err(MissingNode)
     );
     assert_eq!(stream.poll_transmit(), None);
@@ -75,7 +80,9 @@ fn the_first_message_must_carry_the_node() {
 #[test]
 fn the_node_of_the_first_message_is_remembered() {
     let mut stream = opened(&[]);
-    let report = stream.handle_request(request(None, &["orders"])).unwrap();
+    let report = stream
+        .handle_request(request(None, &["orders"]), later(1))
+        .unwrap();
     assert_eq!(&*report.node.node.id, "n1");
     assert!(!report.is_new_node);
     assert_eq!(report.cluster_stats.len(), 1);
@@ -86,11 +93,11 @@ fn a_repeated_node_changes_nothing_and_another_moves_the_stream() {
     let mut stream = opened(&[]);
     let first = Arc::clone(stream.node().unwrap());
     let again = stream
-        .handle_request(request(Some(node("n1", &[])), &[]))
+        .handle_request(request(Some(node("n1", &[])), &[]), later(0))
         .unwrap();
     assert!(Arc::ptr_eq(&first, &again.node) && !again.is_new_node);
     let moved = stream
-        .handle_request(request(Some(node("n2", &[])), &[]))
+        .handle_request(request(Some(node("n2", &[])), &[]), later(1))
         .unwrap();
     assert!(moved.is_new_node);
     assert_eq!(&*moved.node.node.id, "n2");
@@ -99,15 +106,16 @@ fn a_repeated_node_changes_nothing_and_another_moves_the_stream() {
 #[test]
 fn a_cluster_omitted_from_a_report_is_idle() {
     let mut stream = opened(&[]);
+    stream.set_settings(settings(10, &["orders", "carts", "idle"]));
     let names = |report: Report| -> Vec<String> {
         let stats = report.cluster_stats.iter();
         stats.map(|stats| stats.cluster_name.to_string()).collect()
     };
-    let both = stream.handle_request(request(None, &["orders", "carts"]));
-    assert_eq!(names(both.unwrap()), ["orders", "carts"]);
+    let both = stream.handle_request(request(None, &["orders", "carts", "invented"]), later(1));
+    assert_eq!(names(both.unwrap()), ["orders", "carts", "invented"]);
     let mut left_out = request(None, &["carts"]);
     left_out.cluster_stats[0].total_dropped_requests = 7;
-    let report = stream.handle_request(left_out).unwrap();
+    let report = stream.handle_request(left_out, later(2)).unwrap();
     let [carts, orders] = &report.cluster_stats[..] else {
         panic!("{report:?}");
     };
@@ -119,10 +127,40 @@ fn a_cluster_omitted_from_a_report_is_idle() {
     assert_eq!(orders.demand_per_second(), Some(0.0));
     // The requested interval: 10 s.
     assert_eq!(orders.load_report_interval, Duration::from_secs(10));
-    let nothing = stream.handle_request(request(None, &[])).unwrap();
+    let nothing = stream.handle_request(request(None, &[]), later(3)).unwrap();
     assert_eq!(names(nothing), ["carts", "orders"]);
     let other = request(Some(node("n2", &[])), &[]);
-    assert!(names(stream.handle_request(other).unwrap()).is_empty());
+    assert!(names(stream.handle_request(other, later(4)).unwrap()).is_empty());
+}
+
+#[test]
+fn frequent_reports_do_not_repeat_idle_clusters() {
+    let mut stream = opened(&[]);
+    let mut reported = |millis, clusters: &[&str]| {
+        let now = later(1).saturating_add(Duration::from_millis(millis));
+        let report = stream.handle_request(request(None, clusters), now);
+        report.unwrap().cluster_stats.len()
+    };
+    assert_eq!(reported(0, &["orders"]), 1);
+    // The interval is 10 s.
+    let counts = [1, 4_999, 5_000, 10_000].map(|millis| reported(millis, &[]));
+    assert_eq!(counts, [1, 0, 0, 1]);
+}
+
+#[test]
+fn only_clusters_of_the_settings_are_remembered() {
+    let mut stream = opened(&[]);
+    let clusters: Vec<_> = (0..1000).map(|index| format!("c{index}")).collect();
+    let clusters: Vec<_> = clusters.iter().map(String::as_str).collect();
+    let some = settings(10, &["z", "c1", "a"]);
+    stream.set_settings(Arc::clone(&some));
+    let all = request(None, &clusters);
+    assert!(stream.handle_request(all, later(1)).is_ok());
+    let reported = stream.reported.iter().collect::<Vec<_>>();
+    assert_eq!(reported.len(), 1);
+    assert!(Arc::ptr_eq(reported[0], &some.clusters[1]), "shared");
+    stream.set_settings(settings(10, &["a", "z"]));
+    assert!(stream.reported.is_empty());
 }
 
 #[test]
@@ -188,7 +226,7 @@ fn traffic_reaches_plimsoll_on_change_and_on_heartbeat() {
 fn an_interval_of_zero_is_never_sent() {
     let mut stream = ServerStream::new(settings(0, &[]));
     stream
-        .handle_request(request(Some(node("n1", &[])), &[]))
+        .handle_request(request(Some(node("n1", &[])), &[]), later(0))
         .unwrap();
     let interval = stream.poll_transmit().unwrap().load_reporting_interval;
     assert_eq!(interval, SHORTEST_INTERVAL);

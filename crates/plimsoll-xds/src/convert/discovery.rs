@@ -2,7 +2,8 @@
 //!
 //! Decoded resource bodies are slices of the input, without copying. Protobuf messages can be
 //! concatenated, so [`encode_any`] and [`encode_delta_resource`] can run once for all clients; an
-//! encoded response without resources is the head to put in front of them. Called through `wire`.
+//! encoded response without resources is the head to put in front of them. Called through `wire`;
+//! the server sends the parts of a response without joining them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,9 +17,7 @@ use crate::ads::message::{
     DiscoveryResponse, ErrorDetail, NodeMessage,
 };
 use plimsoll_schema::error::DecodeError;
-use plimsoll_schema::field::{
-    field_len, put_field, put_key_and_length, put_string, raw_fields, string_len,
-};
+use plimsoll_schema::field::{field_len, put_key_and_length, put_string, raw_fields, string_len};
 use plimsoll_schema::pb::AnyMessage;
 use plimsoll_schema::pb::discovery::{
     DeltaDiscoveryRequestMessage, DeltaDiscoveryResponseMessage, DiscoveryRequestMessage,
@@ -69,24 +68,34 @@ pub fn decode_discovery_response(bytes: Bytes) -> Result<DiscoveryResponse, Deco
 
 /// Encodes a SotW response.
 pub fn encode_discovery_response(response: &DiscoveryResponse) -> Bytes {
+    let (length, parts) = discovery_response_parts(response.clone());
+    join(length, parts)
+}
+
+/// Encodes a SotW response in parts, of which the bodies of resources are not copied. Returns its
+/// length as well.
+pub(crate) fn discovery_response_parts(
+    response: DiscoveryResponse,
+) -> (usize, impl Iterator<Item = Bytes> + Send) {
     let head = DiscoveryResponseMessage {
-        version_info: response.version_info.clone(),
+        version_info: response.version_info,
         resources: Vec::new(),
         type_url: response.type_url.as_ref().to_owned(),
-        nonce: response.nonce.clone(),
+        nonce: response.nonce,
     }
     .encode_to_vec();
-    let body: usize = response
-        .resources
+    let resources = response.resources;
+    let body: usize = resources
         .iter()
         .map(|any| field_len(RESOURCES, any_len(any)))
         .sum();
-    let mut out = BytesMut::with_capacity(head.len() + body);
-    out.extend_from_slice(&head);
-    for any in &response.resources {
-        put_any(&mut out, RESOURCES, any);
-    }
-    out.freeze()
+    let length = head.len() + body;
+    let parts = resources.into_iter().flat_map(|any| {
+        let mut prefix = BytesMut::new();
+        put_any_prefix(&mut prefix, RESOURCES, &any);
+        [prefix.freeze(), any.value]
+    });
+    (length, std::iter::once(head.into()).chain(parts))
 }
 
 /// Decodes an incremental request.
@@ -146,38 +155,60 @@ pub fn decode_delta_discovery_response(
 
 /// Encodes an incremental response.
 pub fn encode_delta_discovery_response(response: &DeltaDiscoveryResponse) -> Bytes {
+    let (length, parts) = delta_discovery_response_parts(response.clone());
+    join(length, parts)
+}
+
+/// Encodes an incremental response in parts, as [`discovery_response_parts`] does.
+pub(crate) fn delta_discovery_response_parts(
+    response: DeltaDiscoveryResponse,
+) -> (usize, impl Iterator<Item = Bytes> + Send) {
     let head = DeltaDiscoveryResponseMessage {
-        system_version_info: response.system_version_info.clone(),
+        system_version_info: response.system_version_info,
         resources: Vec::new(),
         type_url: response.type_url.as_ref().to_owned(),
-        nonce: response.nonce.clone(),
+        nonce: response.nonce,
         removed_resources: strings(&response.removed_resources),
     }
     .encode_to_vec();
-    let body: usize = response
-        .resources
+    let resources = response.resources;
+    let body: usize = resources
         .iter()
         .map(|resource| field_len(RESOURCES, resource_len(resource)))
         .sum();
-    let mut out = BytesMut::with_capacity(head.len() + body);
-    out.extend_from_slice(&head);
-    for resource in &response.resources {
-        put_resource(&mut out, resource);
-    }
+    let length = head.len() + body;
+    let parts = resources.into_iter().flat_map(|resource| {
+        let (mut prefix, mut suffix) = (BytesMut::new(), BytesMut::new());
+        put_resource_prefix(&mut prefix, &resource);
+        put_string(&mut suffix, 3, &resource.name);
+        let body = resource.resource.map(|any| any.value).unwrap_or_default();
+        [prefix.freeze(), body, suffix.freeze()]
+    });
+    (length, std::iter::once(head.into()).chain(parts))
+}
+
+fn join(length: usize, parts: impl Iterator<Item = Bytes>) -> Bytes {
+    let mut out = BytesMut::with_capacity(length);
+    parts.for_each(|part| out.extend_from_slice(&part));
     out.freeze()
 }
 
 /// Encodes one element of `DiscoveryResponse.resources`, with tag and length, for concatenation.
 pub fn encode_any(any: &Any) -> Bytes {
     let mut out = BytesMut::with_capacity(field_len(RESOURCES, any_len(any)));
-    put_any(&mut out, RESOURCES, any);
+    put_any_prefix(&mut out, RESOURCES, any);
+    out.extend_from_slice(&any.value);
     out.freeze()
 }
 
 /// Encodes one element of `DeltaDiscoveryResponse.resources`, with tag and length.
 pub fn encode_delta_resource(resource: &DeltaResource) -> Bytes {
     let mut out = BytesMut::with_capacity(field_len(RESOURCES, resource_len(resource)));
-    put_resource(&mut out, resource);
+    put_resource_prefix(&mut out, resource);
+    if let Some(any) = &resource.resource {
+        out.extend_from_slice(&any.value);
+    }
+    put_string(&mut out, 3, &resource.name);
     out.freeze()
 }
 
@@ -230,10 +261,11 @@ fn any_len(any: &Any) -> usize {
     string_len(1, &any.type_url) + field_len(2, any.value.len())
 }
 
-fn put_any(out: &mut BytesMut, number: u32, any: &Any) {
+/// Writes all of a message before its `value`, which is the last field.
+fn put_any_prefix(out: &mut BytesMut, number: u32, any: &Any) {
     put_key_and_length(out, number, any_len(any));
     put_string(out, 1, &any.type_url);
-    put_field(out, 2, &any.value);
+    put_key_and_length(out, 2, any.value.len());
 }
 
 fn resource_len(resource: &DeltaResource) -> usize {
@@ -243,13 +275,13 @@ fn resource_len(resource: &DeltaResource) -> usize {
         + string_len(3, &resource.name)
 }
 
-fn put_resource(out: &mut BytesMut, resource: &DeltaResource) {
+/// Writes all of a resource before its body. Its name comes after it.
+fn put_resource_prefix(out: &mut BytesMut, resource: &DeltaResource) {
     put_key_and_length(out, RESOURCES, resource_len(resource));
     put_string(out, 1, &resource.version);
     if let Some(any) = &resource.resource {
-        put_any(out, 2, any);
+        put_any_prefix(out, 2, any);
     }
-    put_string(out, 3, &resource.name);
 }
 
 fn node(raw: Bytes) -> Result<NodeMessage, DecodeError> {

@@ -3,17 +3,16 @@
 //! The transport polls a response body when it can send, and the body polls the handler. So a
 //! stream needs neither a task nor a queue, and a client that does not read applies backpressure:
 //! its handler reads no requests and creates no responses until there is capacity again. For the
-//! same reason such a handler cannot end itself; others end it through its [`Session`]. The handlers
-//! are in `server`.
+//! same reason such a handler cannot end itself; others end it through its [`Session`]. `server`
+//! has the handlers.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Response, header};
 use http_body::Frame;
 use tokio::sync::OwnedSemaphorePermit;
@@ -23,16 +22,29 @@ use tonic::body::Body;
 use super::request_limits::RequestLimit;
 use crate::grpc_frame;
 
-/// Longer messages are sent as a separate frame after their header instead of being copied.
-const COPIED_UP_TO: usize = 4 << 10;
+/// Parts of a message are copied together up to this size, which is a DATA frame of HTTP/2: a frame
+/// for each would cost more. Longer parts are sent without copying.
+const FRAME: usize = 16 << 10;
 
 /// Sending half of a stream, with capacity for one message.
 #[derive(Clone, Debug)]
 pub(super) struct Outbox(Arc<Mutex<Slot>>);
 
-/// Frames of at most one message.
+/// At most one message, or what has not been sent of it.
 #[derive(Debug, Default)]
-struct Slot(VecDeque<Bytes>);
+struct Slot(Option<Unsent>);
+
+/// A message that is encoded while it is sent. Streams share the bodies of resources, so a message
+/// whose client does not read takes little memory.
+pub(super) struct OutgoingMessage {
+    length: usize,
+    parts: Box<dyn Iterator<Item = Bytes> + Send>,
+}
+
+struct Unsent {
+    next: Bytes,
+    parts: Box<dyn Iterator<Item = Bytes> + Send>,
+}
 
 type StreamHandler = Pin<Box<dyn Future<Output = Result<(), Status>> + Send>>;
 
@@ -155,20 +167,66 @@ impl fmt::Debug for Session {
 impl Outbox {
     /// Waits for capacity, then queues a message. No waker is stored: capacity is freed by polling
     /// the body, which also polls the waiting handler.
-    pub(super) async fn send(&self, message: Bytes) {
+    pub(super) async fn send(&self, message: OutgoingMessage) {
         poll_fn(|_| {
-            if self.slot().0.is_empty() {
+            if self.slot().0.is_none() {
                 Poll::Ready(())
             } else {
                 Poll::Pending
             }
         })
         .await;
-        self.slot().0.extend(frames(message));
+        self.slot().0 = Some(Unsent {
+            next: Bytes::copy_from_slice(&grpc_frame::header(message.length)),
+            parts: message.parts,
+        });
     }
 
     fn slot(&self) -> MutexGuard<'_, Slot> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl OutgoingMessage {
+    /// Creates a message of `length` bytes from its parts.
+    pub(super) fn new(length: usize, parts: impl Iterator<Item = Bytes> + Send + 'static) -> Self {
+        Self {
+            length,
+            parts: Box::new(parts.filter(|part| !part.is_empty())),
+        }
+    }
+}
+
+impl From<Bytes> for OutgoingMessage {
+    fn from(message: Bytes) -> Self {
+        Self::new(message.len(), std::iter::once(message))
+    }
+}
+
+impl Slot {
+    /// Takes the next frame of the message.
+    fn pop(&mut self) -> Option<Bytes> {
+        let Unsent {
+            next: frame,
+            mut parts,
+        } = self.0.take()?;
+        let mut copied: Option<BytesMut> = None;
+        for part in parts.by_ref() {
+            let length = copied.as_ref().map_or(frame.len(), BytesMut::len);
+            if length >= FRAME || length + part.len() > FRAME {
+                self.0 = Some(Unsent { next: part, parts });
+                break;
+            }
+            let joined = copied.get_or_insert_with(|| BytesMut::from(&frame[..]));
+            joined.extend_from_slice(&part);
+        }
+        Some(copied.map_or(frame, BytesMut::freeze))
+    }
+}
+
+impl fmt::Debug for Unsent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Unsent").finish_non_exhaustive()
     }
 }
 
@@ -181,11 +239,11 @@ impl http_body::Body for SessionBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         // The outbox goes first, so that the handler runs only while there is capacity.
-        if let Some(data) = self.outbox.slot().0.pop_front() {
+        if let Some(data) = self.outbox.slot().pop() {
             return Poll::Ready(Some(Ok(Frame::data(data))));
         }
         let ended = self.session.poll(cx);
-        if let Some(data) = self.outbox.slot().0.pop_front() {
+        if let Some(data) = self.outbox.slot().pop() {
             return Poll::Ready(Some(Ok(Frame::data(data))));
         }
         ended.map(|result| {
@@ -193,16 +251,6 @@ impl http_body::Body for SessionBody {
             is_first.then(|| Ok(Frame::trailers(trailers(&result))))
         })
     }
-}
-
-fn frames(message: Bytes) -> impl Iterator<Item = Bytes> {
-    let copied = message.len() <= COPIED_UP_TO;
-    let first = if copied {
-        grpc_frame::frame(&message)
-    } else {
-        Bytes::copy_from_slice(&grpc_frame::header(message.len()))
-    };
-    [first].into_iter().chain((!copied).then_some(message))
 }
 
 fn trailers(result: &Result<(), Status>) -> HeaderMap {
@@ -234,7 +282,7 @@ mod tests {
         let count = Arc::clone(&said);
         let response = respond(Box::new(|_, _| ()), None, |outbox, _| async move {
             for message in ["one", "two", "three"] {
-                outbox.send(message.into()).await;
+                outbox.send(Bytes::from(message).into()).await;
                 count.fetch_add(1, Ordering::Relaxed);
             }
             Ok(())
@@ -265,7 +313,7 @@ mod tests {
             ended = session;
             async move {
                 let _held = held;
-                outbox.send("one".into()).await;
+                outbox.send(Bytes::from("one").into()).await;
                 std::future::pending().await
             }
         });
@@ -322,7 +370,7 @@ mod tests {
     #[tokio::test]
     async fn messages_before_an_error_are_sent_first() {
         let response = respond(Box::new(|_, _| ()), None, |outbox, _| async move {
-            outbox.send("last words".into()).await;
+            outbox.send(Bytes::from("last words").into()).await;
             Err(Status::aborted("enough"))
         });
         let mut body = response.into_body();
@@ -333,17 +381,54 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_long_message_is_shared_and_not_copied() {
-        let long = Bytes::from(vec![7; COPIED_UP_TO + 1]);
-        let shared = long.clone();
-        let response = respond(Box::new(|_, _| ()), None, |outbox, _| async move {
-            outbox.send(shared).await;
-            std::future::pending().await
+    async fn long_parts_are_shared_and_short_ones_joined() {
+        let long = Bytes::from(vec![7; FRAME]);
+        let parts = [
+            Bytes::from("a"),
+            "b".into(),
+            long.clone(),
+            "".into(),
+            "c".into(),
+        ];
+        let expected = [&b"ab"[..], &long, b"c"].concat();
+        let response = respond(Box::new(|_, _| ()), None, |outbox, _| {
+            let message = OutgoingMessage::new(expected.len(), parts.into_iter());
+            async move {
+                outbox.send(message).await;
+                std::future::pending().await
+            }
         });
         let mut body = response.into_body();
-        let header = frame(&mut body).await.unwrap().into_data().unwrap();
-        assert_eq!(header, [0, 0, 0, 0x10, 0x01].as_slice());
-        let data = frame(&mut body).await.unwrap().into_data().unwrap();
-        assert_eq!(data.as_ptr(), long.as_ptr());
+        let mut frames = Vec::new();
+        for _ in 0..3 {
+            frames.push(frame(&mut body).await.unwrap().into_data().unwrap());
+        }
+        let length = u8::try_from(expected.len() - FRAME).unwrap();
+        assert_eq!(frames[0], [0, 0, 0, 0x40, length, b'a', b'b'].as_slice());
+        assert_eq!(frames[1].as_ptr(), long.as_ptr());
+        assert_eq!(frames[2], "c");
+    }
+
+    #[tokio::test]
+    async fn messages_of_many_parts_arrive_whole() {
+        let parts: Vec<_> = (0..50_000_u32)
+            .map(|index| Bytes::from(vec![7; index as usize % 50]))
+            .collect();
+        let expected = parts.concat();
+        let message = OutgoingMessage::new(expected.len(), parts.into_iter());
+        let response = respond(Box::new(|_, _| ()), None, |outbox, _| async move {
+            outbox.send(message).await;
+            Ok(())
+        });
+        let mut body = response.into_body();
+        let mut received = Vec::new();
+        while let Some(Ok(data)) = frame(&mut body).await.map(Frame::into_data) {
+            assert!(data.len() <= FRAME);
+            received.push(data);
+        }
+        assert!(received.len() < 2 * expected.len() / FRAME);
+        let received = received.concat();
+        assert_eq!(received[..5], grpc_frame::header(expected.len()));
+        assert_eq!(received[5..], expected);
     }
 }

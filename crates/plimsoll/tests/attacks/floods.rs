@@ -1,6 +1,7 @@
 //! Floods: many connections, streams and frames that are each harmless.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use plimsoll_xds::driver::{
@@ -9,7 +10,9 @@ use plimsoll_xds::driver::{
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::support::{ASSIGNMENTS, Control, HonestFleet, Peer, field, node, number, text, until};
+use super::support::{
+    ASSIGNMENTS, Control, HonestFleet, MAX_RSS, Peer, field, node, number, text, until,
+};
 use super::survive;
 
 const CLUSTERS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
@@ -152,6 +155,45 @@ async fn clients_that_do_not_read_hold_bounded_memory() {
         control.get("/api/v1/nodes").await;
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn responses_that_nobody_reads_share_their_resources() {
+    // An assignment of more than half a megabyte, for each of 1,200 streams.
+    let hosts: Vec<_> = (0..20_000)
+        .map(|index| format!("'10.1.{}.{}:8080'", index / 250, index % 250))
+        .collect();
+    let hosts = hosts.join(", ");
+    let config = format!(
+        "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\nservices:\n- cluster: {{name: orders}}\n  \
+         endpoints:\n  - {{locality: {{zone: zone-a}}, lb_endpoints: [{hosts}]}}\n"
+    );
+    let control = Arc::new(Control::start_with(&config, |_| ()));
+    let watch = control.watch();
+    let mut settings = h2::client::Builder::new();
+    settings.initial_window_size(200);
+    let mut held = Vec::new();
+    for connection in 0..15 {
+        let mut peer = Peer::connect_with(control.xds, &settings).await;
+        for index in 0..80 {
+            let mut stream = peer.open(STREAM_AGGREGATED_RESOURCES).await;
+            let id = format!("deaf-{connection}-{index}");
+            let hello = field(2, &node(&id, "edge", "zone-a"));
+            let request = [hello, text(4, ASSIGNMENTS), text(3, "orders")].concat();
+            stream.send(&request).await;
+            // What has arrived is not released, so the window stays closed.
+            until("a response begins", async || {
+                stream.response_if_any().await.is_some()
+            })
+            .await;
+            held.push(stream);
+        }
+        std::mem::forget(peer);
+    }
+    let watched = watch.stop().await;
+    let largest = watched.largest_rss >> 20;
+    println!("at most {largest} MiB");
+    assert!(watched.largest_rss < MAX_RSS, "{largest} MiB of memory");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

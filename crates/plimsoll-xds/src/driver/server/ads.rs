@@ -13,9 +13,11 @@ use crate::ads::message::NodeMessage;
 use crate::ads::server::{ProtocolError, ServerStream};
 use crate::ads::{Request, Response, Variant};
 use crate::clock::Clock;
+use crate::convert::discovery::{delta_discovery_response_parts, discovery_response_parts};
 use crate::driver::accept::ClientInfo;
 use crate::driver::handler::{AdsHandler, AdsObserver, AdsOpening, AdsSession, Refusal};
 use crate::driver::request_limits::Refused;
+use crate::driver::session::OutgoingMessage;
 use crate::wire;
 
 /// Runs until the client closes the stream, an error occurs or the server shuts down.
@@ -41,7 +43,7 @@ pub(super) async fn run<A: AdsHandler, L>(
     set_newest(&mut state, &mut session);
     let mut handle = |state: &mut ServerStream, request| {
         let handled = state.handle_request(request, clock.now());
-        handled.map_err(|error| read_error(error))?;
+        handled.map_err(read_error)?;
         Ok(stream.subscribed.set(state.subscription_bytes())?)
     };
     let failed = |error| unread(error, peer, refused);
@@ -55,7 +57,7 @@ pub(super) async fn run<A: AdsHandler, L>(
             set_newest(&mut state, &mut session);
         }
         if let Some(response) = state.poll_transmit() {
-            stream.outbox.send(encode(&response)).await;
+            stream.outbox.send(encode(response)).await;
             continue;
         }
         session.observer.handle_idle(&state);
@@ -154,10 +156,16 @@ fn decode<A: AdsHandler, L>(
     Ok(request)
 }
 
-fn encode(response: &Response) -> Bytes {
+fn encode(response: Response) -> OutgoingMessage {
     match response {
-        Response::Sotw(response) => wire::encode_discovery_response(response),
-        Response::Delta(response) => wire::encode_delta_discovery_response(response),
+        Response::Sotw(response) => {
+            let (length, parts) = discovery_response_parts(response);
+            OutgoingMessage::new(length, parts)
+        }
+        Response::Delta(response) => {
+            let (length, parts) = delta_discovery_response_parts(response);
+            OutgoingMessage::new(length, parts)
+        }
     }
 }
 

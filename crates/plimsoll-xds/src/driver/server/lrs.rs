@@ -46,7 +46,7 @@ pub(super) async fn run<A, L: LrsHandler>(
     loop {
         while let Some(response) = state.poll_transmit() {
             let bytes = wire::encode_load_stats_response(&response);
-            stream.outbox.send(bytes).await;
+            stream.outbox.send(bytes.into()).await;
         }
         tokio::select! {
             message = stream.messages.next() => {

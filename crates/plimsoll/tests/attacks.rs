@@ -51,24 +51,20 @@ async fn flood(
 
 /// Runs an attack beside an honest fleet, and checks that nobody noticed.
 async fn survive<F: Future<Output = ()>>(attack: impl FnOnce(Arc<Control>) -> F) {
+    survive_within(support::steady(), attack).await;
+}
+
+/// Like [`survive`], with an attack that may move the fractions of honest proxies within bounds.
+async fn survive_within<F: Future<Output = ()>>(
+    bounds: support::Bounds,
+    attack: impl FnOnce(Arc<Control>) -> F,
+) {
     let control = Arc::new(Control::start());
     let fleet = HonestFleet::start(control.xds);
     control.wait_for_fractions().await;
-    let watch = control.watch();
+    let watch = control.watch(bounds);
     attack(Arc::clone(&control)).await;
-    let watched = watch.stop().await;
-    assert!(watched.answers > 0);
-    println!(
-        "at most {} MiB, slowest of {} answers of /readyz {:?}",
-        watched.largest_rss >> 20,
-        watched.answers,
-        watched.slowest
-    );
-    assert!(
-        watched.largest_rss < support::MAX_RSS,
-        "{} MiB of memory",
-        watched.largest_rss >> 20
-    );
+    watch.stop().check();
     control.wait_for_fractions().await;
     fleet.stop();
 }
@@ -195,7 +191,10 @@ fn load_report(id: &str, place: &str, requests: u64, seconds: u64) -> Vec<u8> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_poisoned_report_does_not_move_demand() {
-    survive(async |control| {
+    // One of the liars counts, with twenty times the median, which is rounded up by a sixteenth.
+    let lie = 20.0 * HonestFleet::MEDIAN * 17.0 / 16.0;
+    let bounds = support::beside_liar("zone-b", lie / (HonestFleet::DEMAND + lie));
+    survive_within(bounds, async |control| {
         // An hour's interval used to count for three, a zone that exists nowhere for all demand.
         let mut peer = Peer::connect(control.xds).await;
         let mut streams = Vec::new();
@@ -221,11 +220,12 @@ async fn a_poisoned_report_does_not_move_demand() {
             .await;
         stream.response().await;
         control.wait_for_metric("nodes_capped_total").await;
-        let fleets = control.fleets().await;
-        let share = support::fraction(&fleets, "zone-b");
-        // Eleven honest nodes at 20 requests/s and one with at most twenty times that.
-        assert!(share < 6800, "{share} basis points");
-        let zones = fleets.to_string();
+        // It did have an effect, so that the watch has something to see.
+        until("its demand counts", async || {
+            support::fraction(&control.fleets().await, "zone-b") > 5000
+        })
+        .await;
+        let zones = control.fleets().await.to_string();
         assert!(!zones.contains("zone-evil"), "{zones}");
         drop(stream);
         drop(streams);

@@ -38,6 +38,9 @@ use faults::ParsedFile;
 pub use cost::Cost;
 pub use kubernetes::Kubernetes;
 pub use limits::Limits;
+#[cfg(test)]
+#[cfg(feature = "schema")]
+pub(crate) use limits::tests::limit_fields;
 pub use origins::Origins;
 pub use otlp::Otlp;
 pub use plimsoll_serve::ConfigFile;

@@ -52,7 +52,8 @@ plimsoll_core::log_lines! {
     /// peer. The first stream stays open.
     DUPLICATE_NODE = Warn, "stream refused: node id is in use by another peer",
         "Give every proxy its own `node.id`; `reason` has both peers.";
-    /// A message of a peer exceeds a limit of the configuration; its stream ends.
+    /// A message of a peer exceeds a limit, and its stream ends; or a what-if question to the admin
+    /// API does, and is refused.
     REQUEST_REFUSED = Warn, "request refused: a limit is exceeded",
         "Look at the peer; raise `limit` under `limits` if the request is legitimate.";
     /// More load reports wait than `limits.queue_bytes` allows. Their streams are slowed down.

@@ -34,7 +34,7 @@ use crate::state::DiscoveredChanges;
 #[cfg(feature = "etcd")]
 use crate::store::EtcdStore;
 use crate::store::ReplicaIdentity;
-use crate::transport::XdsIncoming;
+use crate::transport::{LISTENER, XdsIncoming};
 use crate::{admin, log_lines, otlp, source};
 
 /// Descriptors that are kept for the admin API, files and connections to a relayed server, so that
@@ -396,7 +396,7 @@ impl Listeners {
 
     fn xds_incoming(&self, listener: TcpListener, limits: IncomingLimits) -> XdsIncoming {
         let options = IncomingOptions {
-            name: "xds",
+            name: LISTENER,
             limits: limits.connections,
             handshake_timeout: limits.handshake_timeout,
             tls: self.xds_tls.clone(),

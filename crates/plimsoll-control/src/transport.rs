@@ -15,6 +15,9 @@ use plimsoll_xds::driver::{Accept, ClientIdentity, ClientInfo, Connection};
 
 use socket::XdsSocket;
 
+/// Name of the listener of ADS and LRS in log lines.
+pub(crate) const LISTENER: &str = "xds";
+
 /// Source of the connections of ADS and LRS.
 #[derive(Debug)]
 pub(crate) struct XdsIncoming {
@@ -35,8 +38,9 @@ impl Accept for XdsIncoming {
         });
         let deadline = accepted.since + self.handshake_timeout;
         let stats = Arc::clone(&self.stats);
+        let socket = XdsSocket::new(accepted.stream, accepted.peer, deadline, stats);
         Connection {
-            socket: Box::new(XdsSocket::new(accepted.stream, deadline, stats)),
+            socket: Box::new(socket),
             client: ClientInfo {
                 peer: Some(accepted.peer),
                 identity,

@@ -38,6 +38,7 @@ pub struct ConnectionStats {
     over_peer_limit: AtomicU64,
     handshake_timeouts: AtomicU64,
     handshake_failures: AtomicU64,
+    handshake_timeout_log: Mutex<LogLimit>,
 }
 
 impl ConnectionStats {
@@ -62,9 +63,14 @@ impl ConnectionStats {
         ]
     }
 
-    /// Counts a connection that was closed because its first request took too long.
-    pub fn record_handshake_timeout(&self) {
+    /// Counts and logs a connection that was closed because its first request took too long.
+    pub fn record_handshake_timeout(&self, listener: &'static str, peer: SocketAddr) {
         self.handshake_timeouts.fetch_add(1, Ordering::Relaxed);
+        let log = self.handshake_timeout_log.lock();
+        let mut log = log.unwrap_or_else(PoisonError::into_inner);
+        if let Some(suppressed) = log.allow(Instant::now()) {
+            log_line!(log_lines::HANDSHAKE_TIMEOUT, listener, %peer, suppressed);
+        }
     }
 
     pub(crate) fn record_over_limit(&self) {

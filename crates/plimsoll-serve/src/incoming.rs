@@ -187,7 +187,7 @@ impl HandshakeFailure {
     fn record(self, listener: &'static str, stats: &ConnectionStats, log: &mut LogLimit) {
         let peer = self.peer;
         let Some(error) = self.error else {
-            stats.record_handshake_timeout();
+            stats.record_handshake_timeout(listener, peer);
             return;
         };
         stats.record_handshake_failure();

@@ -148,6 +148,23 @@ async fn long_strings_of_a_node_are_refused_by_name() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fleets_beyond_the_limit_are_refused_and_names_are_forgotten() {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_longer_than_the_limit_is_refused_by_its_length() {
+    survive(async |control| {
+        let mut peer = Peer::connect(control.xds).await;
+        for path in [STREAM_LOAD_STATS, DELTA_AGGREGATED_RESOURCES] {
+            let mut stream = peer.open(path).await;
+            stream.send_part(&[10; 100], (4 << 20) + 1).await;
+            let end = stream.end().await;
+            assert_eq!(end, "8: message of 4194305 bytes; the limit is 4194304");
+        }
+        let name = "limit_exceeded_total{limit=\"max_message_size\"}";
+        assert_eq!(control.metric(name).await, 2.0);
+        control.wait_for_log("limit=\"max_message_size\"").await;
+    })
+    .await;
+}
+
     survive(async |control| {
         // The process of the test has 20 fleets: nodes that have left make room for others.
         let mut peer = Peer::connect(control.xds).await;
@@ -372,4 +389,7 @@ async fn a_what_if_about_thousands_of_zones_is_refused_and_a_large_one_delays_no
         assert_eq!(status, 200, "{body}");
     })
     .await;
+        let name = "limit_exceeded_total{limit=\"what_if_zones\"}";
+        assert_eq!(control.metric(name).await, 1.0);
+        control.wait_for_log("limit=\"what_if_zones\"").await;
 }

@@ -560,6 +560,11 @@ async fn every_metric_is_in_the_table() {
     has(r#"plimsoll_control_nodes{fleet="gateway",locality="r1/a",class="envoy"} 1"#);
     has(r#"plimsoll_control_nodes_nacked{fleet="gateway"} 1"#);
     has(r#"plimsoll_control_limit_exceeded_total{limit="fleets"} 1"#);
+    for limit in ["store_record", "streams", "first_message_timeout"] {
+        has(&format!(
+            r#"plimsoll_control_limit_exceeded_total{{limit="{limit}"}} 0"#
+        ));
+    }
     has(r#"plimsoll_control_dominated_zones{fleet="gateway"} 0"#);
     has("plimsoll_control_writer_queue_bytes 0");
     has("plimsoll_control_writer_queue_bytes_capacity 33554432");

@@ -89,7 +89,7 @@ pub(super) struct LimitsYaml {
     localities_per_cluster: Option<Uint<u64>>,
     /// Upstream localities of a load report, at least 1. Default 16384.
     localities_per_report: Option<Uint<u64>>,
-    /// Bytes of the text of a NACK that are kept; the rest is cut. 64 to 65536, default 1024.
+    /// Bytes of the text of a NACK that are kept, 64 to 65536; the rest is cut. Default 1024.
     text_bytes: Option<Uint<u64>>,
     /// Bytes of load reports that wait to be processed, 65536 to 1073741824. Default 33554432.
     queue_bytes: Option<Uint<u64>>,
@@ -198,8 +198,18 @@ pub(super) fn timeout_within(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+
+    /// Names of the fields of `limits`.
+    #[cfg(feature = "schema")]
+    pub(crate) fn limit_fields() -> Vec<String> {
+        let schema = schemars::schema_for!(LimitsYaml);
+        let fields = schema
+            .get("properties")
+            .and_then(|fields| fields.as_object());
+        fields.unwrap().keys().cloned().collect()
+    }
 
     const FIELDS: [(&str, u64, u64, u64); 18] = [
         ("nodes", 50_000, 1, MAX_COUNT),

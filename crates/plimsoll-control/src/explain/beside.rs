@@ -41,7 +41,8 @@ impl Context {
         };
         let prepared = self.handle.inspect(inspect).await?.inspect_err(|error| {
             if ["hosts", "demand"].contains(&error.path()) {
-                self.handle.counters().limit_exceeded("what_if_zones");
+                let reason = error.to_string();
+                self.handle.limit_exceeded("what_if_zones", None, &reason);
             }
         })?;
         let next_turn = Arc::clone(&self.explaining).acquire_owned();

@@ -2,6 +2,7 @@
 //! opens a session with the writer; dropping the session closes it, however the stream ended.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use plimsoll_core::log_line;
@@ -317,15 +318,22 @@ impl Handle {
         }
     }
 
-    /// Counts and logs a request beyond a limit.
     fn request_refused(&self, refusal: &Refusal<'_>) {
-        let limit = refusal.limit.name();
+        self.limit_exceeded(refusal.limit.name(), refusal.peer, refusal.reason);
+    }
+
+    /// Counts and logs a request beyond a limit.
+    pub(crate) fn limit_exceeded(
+        &self,
+        limit: &'static str,
+        peer: Option<SocketAddr>,
+        reason: &str,
+    ) {
         self.counters.limit_exceeded(limit);
         let now = Clock::system().now();
         if let Some(suppressed) = self.throttle.admit(limit, now) {
-            let (peer, reason) = (refusal.peer, refusal.reason);
             log_line!(log_lines::REQUEST_REFUSED, ?peer, reason, limit, suppressed);
-            self.recent.refused(refusal.peer, reason, now);
+            self.recent.refused(peer, reason, now);
         }
     }
 }

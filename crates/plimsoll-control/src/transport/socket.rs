@@ -2,6 +2,7 @@
 //! client sends passes through an [`FrameFilter`].
 
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -10,10 +11,12 @@ use plimsoll_serve::ConnectionStats;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
+use super::LISTENER;
 use super::frames::FrameFilter;
 
 pub(crate) struct XdsSocket<S> {
     socket: S,
+    peer: SocketAddr,
     filter: FrameFilter,
     /// Filtered bytes that have not been read yet, and how many of them have.
     ready: (Vec<u8>, usize),
@@ -23,9 +26,15 @@ pub(crate) struct XdsSocket<S> {
 }
 
 impl<S> XdsSocket<S> {
-    pub(super) fn new(socket: S, deadline: Instant, stats: Arc<ConnectionStats>) -> Self {
+    pub(super) fn new(
+        socket: S,
+        peer: SocketAddr,
+        deadline: Instant,
+        stats: Arc<ConnectionStats>,
+    ) -> Self {
         Self {
             socket,
+            peer,
             filter: FrameFilter::default(),
             ready: (Vec::new(), 0),
             deadline: Some(Box::pin(tokio::time::sleep_until(deadline))),
@@ -45,7 +54,7 @@ impl<S> XdsSocket<S> {
         if deadline.as_mut().poll(cx).is_pending() {
             return Ok(());
         }
-        self.stats.record_handshake_timeout();
+        self.stats.record_handshake_timeout(LISTENER, self.peer);
         self.deadline = None;
         let reason = "no request within limits.handshake_timeout";
         Err(io::Error::new(io::ErrorKind::TimedOut, reason))
@@ -136,6 +145,11 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(10);
 
+    fn socket<S>(stream: S, deadline: Instant, stats: &Arc<ConnectionStats>) -> XdsSocket<S> {
+        let peer = ([10, 0, 0, 1], 7).into();
+        XdsSocket::new(stream, peer, deadline, Arc::clone(stats))
+    }
+
     fn timeouts(stats: &ConnectionStats) -> u64 {
         stats.refused()[2].1
     }
@@ -146,7 +160,7 @@ mod tests {
             let (mut client, server) = tokio::io::duplex(1 << 10);
             let stats = Arc::new(ConnectionStats::default());
             let since = Instant::now();
-            let mut socket = XdsSocket::new(server, since + LIMIT, Arc::clone(&stats));
+            let mut socket = socket(server, since + LIMIT, &stats);
             client.write_all(sent).await.unwrap();
             let mut read = Vec::new();
             let error = socket.read_to_end(&mut read).await.unwrap_err();
@@ -161,7 +175,7 @@ mod tests {
     async fn the_time_limit_ends_with_the_first_request() {
         let (mut client, server) = tokio::io::duplex(1 << 10);
         let stats = Arc::new(ConnectionStats::default());
-        let mut socket = XdsSocket::new(server, Instant::now() + LIMIT, Arc::clone(&stats));
+        let mut socket = socket(server, Instant::now() + LIMIT, &stats);
         let sent = [PREFACE, &request(b"xds")].concat();
         client.write_all(&sent).await.unwrap();
         let mut read = vec![0; sent.len()];
@@ -195,7 +209,7 @@ mod tests {
         for (piece, buffer) in [(1, 1), (3, 7), (100, 5), (1000, 2000)] {
             let (mut client, server) = tokio::io::duplex(1 << 16);
             let deadline = Instant::now() + 100 * LIMIT;
-            let mut socket = XdsSocket::new(server, deadline, Arc::default());
+            let mut socket = socket(server, deadline, &Arc::default());
             let text = sent.clone();
             let sending = tokio::spawn(async move {
                 for piece in text.chunks(piece) {

@@ -136,7 +136,7 @@ impl Buffer {
         self.bytes.extend_from_slice(&data);
     }
 
-    fn take(&mut self) -> Result<Option<Bytes>, Status> {
+    fn take(&mut self) -> Result<Option<Bytes>, ReadError> {
         if let Some(report) = self.report.take_if(|report| report.missing() == 0) {
             return Ok(Some(report.finish().into()));
         }
@@ -178,13 +178,16 @@ impl Buffer {
         Ok(Some(message))
     }
 
-    fn frame_error(&self, error: FrameError) -> Status {
+    fn frame_error(&self, error: FrameError) -> ReadError {
         let limit = self.max_message_size;
         match error {
-            FrameError::Flags(_) => Status::unimplemented("compressed messages are not supported"),
-            FrameError::TooLong(length) => Status::resource_exhausted(format!(
-                "message of {length} bytes; the limit is {limit}"
-            )),
+            FrameError::Flags(_) => {
+                Status::unimplemented("compressed messages are not supported").into()
+            }
+            FrameError::TooLong(length) => ReadError::Refused(Refused::Limit {
+                limit: RequestLimit::MaxMessageSize,
+                text: format!("message of {length} bytes; the limit is {limit}"),
+            }),
         }
     }
 }
@@ -284,11 +287,15 @@ mod tests {
     fn long_and_compressed_messages_are_rejected() {
         let mut short = buffer(2);
         short.push(framed(b"123"));
-        assert_eq!(short.take().unwrap_err().code(), Code::ResourceExhausted);
+        let error = short.take().unwrap_err();
+        assert_eq!(refused(error), RequestLimit::MaxMessageSize);
         let mut compressed = buffer(2);
         compressed.push(Bytes::from_static(&[1, 0, 0, 0, 1, 9]));
-        let code = compressed.take().unwrap_err().code();
-        assert_eq!(code, Code::Unimplemented);
+        let error = compressed.take().unwrap_err();
+        assert!(
+            matches!(&error, ReadError::Failed(status) if status.code() == Code::Unimplemented),
+            "{error:?}"
+        );
     }
 
     #[tokio::test]

@@ -63,9 +63,31 @@ pub enum RequestLimit {
     MessageTimeout,
     Types,
     SubscriptionBytes,
+    /// A message is longer than `max_message_size`.
+    MaxMessageSize,
+    /// A new stream sends nothing.
+    FirstMessageTimeout,
 }
 
 impl RequestLimit {
+    /// All of them, for counters that exist before the first refusal.
+    pub const ALL: [Self; 14] = [
+        Self::NodeStringBytes,
+        Self::ClientFeatures,
+        Self::NameBytes,
+        Self::Names,
+        Self::ClustersPerReport,
+        Self::LocalitiesPerCluster,
+        Self::LocalitiesPerReport,
+        Self::Streams,
+        Self::UnfinishedBytes,
+        Self::MessageTimeout,
+        Self::Types,
+        Self::SubscriptionBytes,
+        Self::MaxMessageSize,
+        Self::FirstMessageTimeout,
+    ];
+
     /// Returns the name of the field of [`RequestLimits`], [`ServerOptions`](super::ServerOptions)
     /// or [`Limits`](crate::ads::server::Limits).
     pub const fn name(self) -> &'static str {
@@ -82,6 +104,8 @@ impl RequestLimit {
             Self::MessageTimeout => "message_timeout",
             Self::Types => "types",
             Self::SubscriptionBytes => "subscription_bytes",
+            Self::MaxMessageSize => "max_message_size",
+            Self::FirstMessageTimeout => "first_message_timeout",
         }
     }
 }

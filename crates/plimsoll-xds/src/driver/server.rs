@@ -291,8 +291,10 @@ impl Stream {
     async fn first(&mut self, timeout: Duration) -> Result<Option<bytes::Bytes>, ReadError> {
         tokio::select! {
             message = tokio::time::timeout(timeout, self.messages.next()) => {
-                let late = |_| Status::deadline_exceeded("no message on a new stream");
-                message.map_err(late)?
+                message.map_err(|_| ReadError::Refused(Refused::Limit {
+                    limit: RequestLimit::FirstMessageTimeout,
+                    text: format!("no message on a new stream within {timeout:?}"),
+                }))?
             }
             status = stopped(&mut self.stopping) => Err(status.into()),
         }
@@ -325,6 +327,7 @@ fn unread(error: ReadError, peer: Option<SocketAddr>, tell: impl Fn(&Refusal<'_>
         RequestLimit::NodeStringBytes | RequestLimit::ClientFeatures => {
             Status::invalid_argument(status_text)
         }
+        RequestLimit::FirstMessageTimeout => Status::deadline_exceeded(status_text),
         _ => Status::resource_exhausted(status_text),
     }
 }

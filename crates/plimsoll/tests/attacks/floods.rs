@@ -215,6 +215,9 @@ async fn silent_connections_are_closed() {
         let name = "connections_refused_total{listener=\"xds\",reason=\"handshake_timeout\"}";
         let closed = control.metric(name).await;
         assert!(closed >= 300.0, "{closed}");
+        control
+            .wait_for_log("connection closed: no request in time")
+            .await;
     })
     .await;
 }

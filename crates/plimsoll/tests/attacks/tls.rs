@@ -126,6 +126,27 @@ async fn the_admin_api_is_served_with_tls_and_with_new_certificates() {
     assert_eq!(ready(socket).await.0, 200);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_without_a_tls_handshake_is_closed_counted_and_logged() {
+    let authority = Authority::new();
+    let config = "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\n\
+        tls: {certificate: xds.pem, private_key: xds.key}\nlimits: {handshake_timeout: 0.2s}\n";
+    let control = Control::start_with(config, |path| {
+        authority.write(path, "xds", "spiffe://td/control");
+    });
+    let mut silent = TcpStream::connect(control.xds).await.unwrap();
+    let mut read = Vec::new();
+    // The server closes it, perhaps with a reset.
+    let _ = tokio::io::AsyncReadExt::read_to_end(&mut silent, &mut read).await;
+    assert!(read.is_empty(), "{read:?}");
+    control
+        .wait_for_metric("connections_refused_total{listener=\"xds\",reason=\"handshake_timeout\"}")
+        .await;
+    control
+        .wait_for_log("connection closed: no request in time")
+        .await;
+}
+
 /// Sends a request; returns what was received until the connection ended.
 async fn response(
     mut socket: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,

@@ -16,18 +16,18 @@ const TYPES: [&str; 4] = [
     "RouteConfiguration",
 ];
 
-/// Limits that count in `limit_exceeded_total`, beside those of [`OpenRefusal`].
-const LIMITS: [&str; 9] = [
-    "queue_bytes",
-    "what_if_zones",
-    RequestLimit::NodeStringBytes.name(),
-    RequestLimit::ClientFeatures.name(),
-    RequestLimit::NameBytes.name(),
-    RequestLimit::Names.name(),
-    RequestLimit::ClustersPerReport.name(),
-    RequestLimit::LocalitiesPerCluster.name(),
-    RequestLimit::LocalitiesPerReport.name(),
-];
+/// Limits that count in `limit_exceeded_total`, beside those of [`OpenRefusal`] and
+/// [`RequestLimit`].
+const LIMITS: [&str; 3] = ["queue_bytes", "what_if_zones", "store_record"];
+
+/// Returns the labels of `limit_exceeded_total`.
+fn limits() -> impl Iterator<Item = &'static str> {
+    let requests = RequestLimit::ALL.map(RequestLimit::name);
+    LIMITS
+        .into_iter()
+        .chain(OpenRefusal::LIMITS)
+        .chain(requests)
+}
 
 /// Adds zero to every counter and gauge whose labels are known before anything happens.
 pub(super) fn add_zeros(values: &mut Values) {
@@ -67,7 +67,71 @@ pub(super) fn add_zeros(values: &mut Values) {
             .iter()
             .for_each(|label| values.add(name, &[label], 0));
     }
-    for limit in LIMITS.iter().chain(&OpenRefusal::LIMITS) {
+    for limit in limits() {
         values.add("limit_exceeded_total", &[limit], 0);
+    }
+}
+
+#[cfg(test)]
+#[cfg(feature = "schema")]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+
+    use super::*;
+    use crate::config::limit_fields;
+
+    /// Fields of `limits` that count elsewhere: the metric with its label.
+    const COUNTED_ELSEWHERE: [(&str, &str); 3] = [
+        (
+            "connections",
+            "plimsoll_control_connections_refused_total{reason=\"limit\"}",
+        ),
+        (
+            "connections_per_peer",
+            "plimsoll_control_connections_refused_total{reason=\"peer_limit\"}",
+        ),
+        (
+            "handshake_timeout",
+            "plimsoll_control_connections_refused_total{reason=\"handshake_timeout\"}",
+        ),
+    ];
+    /// Fields beyond which a text is cut, and nothing refused.
+    const CUT: [&str; 1] = ["text_bytes"];
+
+    /// Rows of the tables of docs/control.md, by the names in backticks.
+    fn documented() -> BTreeSet<String> {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/control.md");
+        let page = fs::read_to_string(path).unwrap();
+        let (_, section) = page.split_once("\n## Limits\n").unwrap();
+        let section = section.split("\n## ").next().unwrap();
+        let rows = section.lines().filter(|line| line.starts_with("| "));
+        rows.flat_map(|row| row.split('`').skip(1).step_by(2))
+            .map(ToOwned::to_owned)
+            .collect()
+    }
+
+    #[test]
+    fn every_limit_has_a_counter_and_a_row_in_the_docs() {
+        let counted: BTreeSet<_> = limits().collect();
+        let documented = documented();
+        let refused = plimsoll_serve::ConnectionStats::default().refused();
+        for field in limit_fields() {
+            let field = field.as_str();
+            assert!(documented.contains(field), "{field} has no row");
+            let elsewhere = COUNTED_ELSEWHERE.iter().find(|(name, _)| *name == field);
+            if let Some((_, metric)) = elsewhere {
+                let has_label = |label| metric.ends_with(&format!("{{reason=\"{label}\"}}"));
+                assert!(
+                    refused.iter().any(|(label, _)| has_label(label)),
+                    "{metric}"
+                );
+            } else if !CUT.contains(&field) {
+                assert!(counted.contains(field), "{field} has no counter");
+            }
+        }
+        for limit in counted {
+            assert!(documented.contains(limit), "{limit} has no row");
+        }
     }
 }

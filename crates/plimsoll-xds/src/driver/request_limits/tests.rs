@@ -204,3 +204,25 @@ fn defaults_fit_the_largest_known_clients() {
     );
     assert_eq!(limits.text_bytes, 1024);
 }
+
+#[test]
+fn all_limits_are_listed() {
+    for (index, limit) in RequestLimit::ALL.into_iter().enumerate() {
+        // A new limit does not compile until it has a place in the list.
+        let place = match limit {
+            RequestLimit::NodeStringBytes => 0,
+            RequestLimit::ClientFeatures => 1,
+            RequestLimit::NameBytes => 2,
+            RequestLimit::Names => 3,
+            RequestLimit::ClustersPerReport => 4,
+            RequestLimit::LocalitiesPerCluster => 5,
+            RequestLimit::LocalitiesPerReport => 6,
+            RequestLimit::Streams => 7,
+            RequestLimit::UnfinishedBytes => 8,
+            RequestLimit::MessageTimeout => 9,
+            RequestLimit::MaxMessageSize => 10,
+            RequestLimit::FirstMessageTimeout => 11,
+        };
+        assert_eq!(place, index, "{}", limit.name());
+    }
+}

@@ -53,9 +53,12 @@ async fn a_silent_stream_times_out() {
         first_message_timeout: Duration::from_millis(1),
         ..Default::default()
     };
-    let server = Server::start_with(options, "127.0.0.1:0").await;
+    let mut server = Server::start_with(options, "127.0.0.1:0").await;
     let mut mute = server.dial(STREAM_LOAD_STATS).await;
-    assert_eq!(mute.status().await.code(), Code::DeadlineExceeded);
+    let status = mute.status().await;
+    assert_eq!(status.code(), Code::DeadlineExceeded);
+    let refused = Event::Refused("first_message_timeout", status.message().to_owned());
+    assert_eq!(server.seen().await, refused);
 }
 
 #[tokio::test]
@@ -64,10 +67,13 @@ async fn long_messages_and_unknown_methods_are_rejected() {
         max_message_size: 1000,
         ..Default::default()
     };
-    let server = Server::start_with(options, "127.0.0.1:0").await;
+    let mut server = Server::start_with(options, "127.0.0.1:0").await;
     let mut peer = server.dial(STREAM_LOAD_STATS).await;
     peer.send(vec![0; 1001]).await;
-    assert_eq!(peer.status().await.code(), Code::ResourceExhausted);
+    let status = peer.status().await;
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    let refused = Event::Refused("max_message_size", status.message().to_owned());
+    assert_eq!(server.seen().await, refused);
 
     let mut grpc = Grpc::new(server.connect().await);
     within(grpc.ready()).await.unwrap();

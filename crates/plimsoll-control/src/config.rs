@@ -46,7 +46,7 @@ pub use otlp::Otlp;
 pub use plimsoll_serve::ConfigFile;
 pub(crate) use removal::check_removal;
 pub use routes::Listener;
-pub use security::{IncomingLimits, RelayTls};
+pub use security::{IncomingLimits, Insecure, RelayTls};
 pub use service::{Delivery, Mode, Service};
 pub(crate) use store::DEFAULT_LEASE_TTL;
 pub use store::Store;
@@ -86,7 +86,7 @@ pub struct ControlConfig {
     pub listen: SocketAddr,
     /// Certificates of ADS and LRS; `None` for plain text.
     pub tls: Option<ServerTlsSettings>,
-    /// Allows `listen` to be reachable from other machines without `tls`.
+    /// Allows `listen` and `admin` to be reachable from other machines without TLS.
     pub insecure: bool,
     pub rules: Arc<Rules>,
     /// Address of the admin API; `None` disables it.
@@ -345,14 +345,25 @@ impl ControlConfig {
         Err(FieldError::new("demand.heartbeat", reason))
     }
 
-    /// Checks that other machines reach ADS and LRS only with TLS, unless the file allows it.
+    /// Checks that other machines reach ADS, LRS and the admin API only with TLS, unless the file
+    /// allows it.
     pub fn check_exposure(&self) -> Result<(), FieldError> {
-        if self.is_insecure() && !self.insecure {
-            let reason = format!(
-                "other machines can connect to {} without TLS; set tls, or insecure: true",
-                self.listen
-            );
-            return Err(FieldError::new("listen", reason));
+        let Insecure { xds, admin } = self.insecure_listeners();
+        let admin = self.admin.filter(|_| admin);
+        let listeners = [
+            ("listen", xds.then_some(self.listen), "tls"),
+            ("admin", admin, "admin_tls"),
+        ];
+        for (field, address, tls) in listeners {
+            if let Some(address) = address
+                && !self.insecure
+            {
+                let reason = format!(
+                    "other machines can connect to {address} without TLS; set {tls}, or insecure: \
+                     true"
+                );
+                return Err(FieldError::new(field, reason));
+            }
         }
         Ok(())
     }
@@ -383,9 +394,13 @@ impl ControlConfig {
         Ok(())
     }
 
-    /// Whether other machines can connect to ADS and LRS without TLS.
-    pub fn is_insecure(&self) -> bool {
-        self.tls.is_none() && security::is_exposed(self.listen)
+    /// Returns the listeners that other machines reach without TLS. `read_only` is none of them:
+    /// it takes no secrets and changes nothing.
+    pub fn insecure_listeners(&self) -> Insecure {
+        Insecure {
+            xds: self.tls.is_none() && security::is_exposed(self.listen),
+            admin: self.admin_tls.is_none() && self.admin.is_some_and(security::is_exposed),
+        }
     }
 
     /// Checks that every route refers to a service. With a relay, and with services of Kubernetes,

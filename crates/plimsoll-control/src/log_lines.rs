@@ -81,6 +81,9 @@ plimsoll_core::log_lines! {
     /// Other machines reach ADS and LRS without TLS: every client may be any node.
     INSECURE = Warn, "ADS and LRS are served without TLS on an address beyond loopback",
         "Set `tls` in the configuration, with `client_ca` and `identities`.";
+    /// Other machines reach the admin API without TLS: the admin token is sent in plain text.
+    INSECURE_ADMIN = Warn, "admin API is served without TLS on an address beyond loopback",
+        "Set `admin_tls`, or serve only `read_only` to other machines.";
     /// The relay cannot decode a resource. It is passed on as it is, without measured fractions.
     RESOURCE_RELAYED_UNCHANGED = Warn, "resource cannot be decoded; relaying it unchanged",
         "Correct the resource at the management server behind the relay; see `error`.";

@@ -24,7 +24,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{JoinError, JoinHandle};
 
-use crate::config::{ControlConfig, IncomingLimits, Limits, Otlp, check_removal};
+use crate::config::{ControlConfig, IncomingLimits, Insecure, Limits, Otlp, check_removal};
 use crate::kubernetes::{Discovery, DiscoverySettings};
 use crate::load_line::ShareCache;
 use crate::relay::RelayConnector;
@@ -75,8 +75,7 @@ pub struct Listeners {
     pub(crate) read_only: Arc<ConnectionStats>,
     pub(crate) xds_tls: Option<Arc<WatchedTls<ServerTls>>>,
     pub(crate) admin_tls: Option<Arc<WatchedTls<ServerTls>>>,
-    /// Other machines reach ADS and LRS without TLS.
-    pub insecure: bool,
+    pub insecure: Insecure,
     /// Requests to the admin API use TLS.
     pub admin_uses_tls: bool,
 }
@@ -382,13 +381,17 @@ impl Listeners {
             let load = move || server_tls_without_resumption(&settings);
             WatchedTls::start(name, files, load).map(|tls| Some(Arc::new(tls)))
         };
-        if config.is_insecure() {
+        let insecure = config.insecure_listeners();
+        if insecure.xds {
             log_line!(log_lines::INSECURE, listen = %config.listen);
+        }
+        if let Some(admin) = config.admin.filter(|_| insecure.admin) {
+            log_line!(log_lines::INSECURE_ADMIN, %admin);
         }
         Ok(Self {
             xds_tls: watch("xds", &config.tls)?,
             admin_tls: watch("admin", &config.admin_tls)?,
-            insecure: config.is_insecure(),
+            insecure,
             admin_uses_tls: config.admin_tls.is_some(),
             ..Self::default()
         })

@@ -19,12 +19,13 @@ use plimsoll_admin::HISTORY_PATH;
 use plimsoll_admin::source::{BoxFuture, Rejection, ShuttingDown, Source};
 use plimsoll_admin::state::{Cost, DashboardState, EventState, Notice, Severity};
 use plimsoll_admin::what_if::{ExplainQuestion, WhatIfAnswer, WhatIfQuestion};
+use plimsoll_control::config::Insecure;
 use plimsoll_control::delivery::NodeClass;
 use plimsoll_control::explain::{ExplainError, Question, Routing};
 use plimsoll_control::kubernetes::KubernetesState;
 use plimsoll_control::load_line::LoadLines;
 use plimsoll_control::relay::RelayStatus;
-use plimsoll_control::run::Context;
+use plimsoll_control::run::{Bound, Context};
 use plimsoll_control::server::{EventSeverity, RecentEvent, StreamRecord};
 use plimsoll_control::state::{State, Suspicion};
 use plimsoll_control::unreported::{Subscriptions, Unreported};
@@ -61,8 +62,9 @@ struct Observations {
     reloads: ReloadCounts,
     relay: RelayStatus,
     kubernetes: Option<KubernetesState>,
-    /// Address of ADS and LRS if other machines can connect to it without TLS.
-    insecure: Option<SocketAddr>,
+    /// Addresses of ADS and LRS, and of the admin API, if other machines can connect to them
+    /// without TLS.
+    insecure: [Option<SocketAddr>; 2],
     lines: LoadLines,
     wall_clock: WallClock,
 }
@@ -107,7 +109,7 @@ impl Source for ControlSource {
                 reloads: self.context.reloads.counts(),
                 relay: handle.upstreams().status(),
                 kubernetes: handle.kubernetes(),
-                insecure: (self.context.listeners.insecure).then_some(self.context.bound.xds),
+                insecure: insecure(&self.context),
                 lines,
                 wall_clock: self.wall_clock,
             };
@@ -223,6 +225,16 @@ const fn cost(cost: &plimsoll_control::config::Cost) -> Cost {
     }
 }
 
+fn insecure(context: &Context) -> [Option<SocketAddr>; 2] {
+    let Insecure { xds, admin } = context.listeners.insecure;
+    let Bound {
+        xds: ads,
+        admin: api,
+        ..
+    } = context.bound;
+    [xds.then_some(ads), api.filter(|_| admin)]
+}
+
 /// Returns problems that need attention, most severe first.
 fn notices(
     state: &State,
@@ -236,11 +248,17 @@ fn notices(
         let text = format!("the last edit was rejected and has no effect: {error}");
         add(Severity::Error, text);
     }
-    if let Some(address) = observed.insecure {
+    let [xds, admin] = observed.insecure;
+    if let Some(address) = xds {
         let text = format!(
             "ADS and LRS on {address} have no TLS: every client that reaches the address may be \
              any node"
         );
+        add(Severity::Warning, text);
+    }
+    if let Some(address) = admin {
+        let text =
+            format!("the admin API on {address} has no TLS: its token is sent in plain text");
         add(Severity::Warning, text);
     }
     let refused = nodes.iter().filter(|node| node.refusal.is_some()).count();

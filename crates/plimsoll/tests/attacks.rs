@@ -11,6 +11,8 @@
 
 #[path = "attacks/edits.rs"]
 mod edits;
+#[path = "attacks/exposed.rs"]
+mod exposed;
 #[path = "attacks/floods.rs"]
 mod floods;
 #[path = "attacks/subscriptions.rs"]

@@ -315,7 +315,7 @@ fn add_listeners(values: &mut Values, context: &Context) {
         values.add("certificate_reloads_total", &[of, "ok"], succeeded);
         values.add("certificate_reloads_total", &[of, "failed"], failed);
     }
-    values.add("insecure", &[], u64::from(listeners.insecure));
+    values.add("insecure", &[], u64::from(listeners.insecure.any()));
 }
 
 fn add_reloads(values: &mut Values, context: &Context) {

@@ -147,7 +147,7 @@ async fn status(Extracted(context): Extracted<Context>) -> ApiResult {
     let reloads = context.reloads.counts();
     let streams = context.handle.records().len();
     let upstreams = context.handle.upstreams().status();
-    let (bound, insecure) = (context.bound, context.listeners.insecure);
+    let (bound, insecure) = (context.bound, context.listeners.insecure.any());
     let page = context.handle.inspect(move |state, _| {
         report::status(state, reloads, streams, upstreams, bound, insecure)
     });

@@ -244,6 +244,22 @@ pub(super) fn rules(
 }
 
 /// Whether an address can be reached from other machines.
+/// Which listeners other machines reach without TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Insecure {
+    /// ADS and LRS: every client may be any node.
+    pub xds: bool,
+    /// The admin API: its token is sent in plain text.
+    pub admin: bool,
+}
+
+impl Insecure {
+    /// Whether there is one.
+    pub const fn any(self) -> bool {
+        self.xds || self.admin
+    }
+}
+
 pub(super) fn is_exposed(address: SocketAddr) -> bool {
     !address.ip().to_canonical().is_loopback()
 }

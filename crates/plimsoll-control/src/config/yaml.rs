@@ -35,7 +35,8 @@ pub(super) struct FileYaml {
     pub(super) listen: Option<String>,
     /// Certificates of ADS and LRS. Default none: plain text.
     pub(super) tls: Option<TlsYaml>,
-    /// Allows `listen` to be an address that other machines reach without `tls`. Default false.
+    /// Allows `listen` to be an address that other machines reach without `tls`, and `admin`
+    /// without `admin_tls`. Default false.
     pub(super) insecure: bool,
     /// Which nodes clients may be, by the names in their certificates. The first rule that matches
     /// a certificate decides; a client without rule is refused. Needs `tls.client_ca`. Default

@@ -163,14 +163,15 @@ async fn listeners_have_the_addresses_and_certificates_of_the_file() {
     assert!(ports.iter().all(|port| *port != 0), "{ports:?}");
     let listeners = &control.context().listeners;
     assert!(listeners.xds_tls.is_some() && listeners.admin_tls.is_some());
-    assert!(listeners.admin_uses_tls && !listeners.insecure);
+    assert!(listeners.admin_uses_tls && !listeners.insecure.any());
     let control = Control::start(options(directory.path(), "admin: ''"));
     let plain = &control.await.unwrap().context().clone();
     assert_eq!(plain.bound.read_only, None);
     assert!(plain.listeners.xds_tls.is_none() && plain.listeners.admin_tls.is_none());
     assert!(!plain.listeners.admin_uses_tls);
     let exposed = Listeners::start(&config("{listen: '0.0.0.0:1', insecure: true}"));
-    assert!(exposed.unwrap().insecure);
+    let insecure = exposed.unwrap().insecure;
+    assert!(insecure.xds && !insecure.admin);
 }
 
 #[test]

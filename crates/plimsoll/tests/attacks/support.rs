@@ -142,17 +142,31 @@ impl Control {
 
     /// Starts it with a configuration, and with files that `prepare` adds to its directory.
     pub(crate) fn start_with(config: &str, prepare: impl FnOnce(&Path)) -> Self {
-        Self::start_command(Command::new(binary()), config, prepare)
+        Self::start_command(Command::new(binary()), &[], config, prepare)
+    }
+
+    /// Like [`Self::start_with`], with more arguments.
+    pub(crate) fn start_with_arguments(
+        arguments: &[&str],
+        config: &str,
+        prepare: impl FnOnce(&Path),
+    ) -> Self {
+        Self::start_command(Command::new(binary()), arguments, config, prepare)
     }
 
     /// Starts it with no more than this number of open files.
     pub(crate) fn start_with_files(files: u32) -> Self {
         let mut command = Command::new("prlimit");
         command.arg(format!("--nofile={files}")).arg(binary());
-        Self::start_command(command, CONFIG, |_| ())
+        Self::start_command(command, &[], CONFIG, |_| ())
     }
 
-    fn start_command(mut command: Command, config: &str, prepare: impl FnOnce(&Path)) -> Self {
+    fn start_command(
+        mut command: Command,
+        arguments: &[&str],
+        config: &str,
+        prepare: impl FnOnce(&Path),
+    ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("control.yaml");
         fs::write(&file, config).unwrap();
@@ -162,6 +176,7 @@ impl Control {
             .arg("control")
             .arg("-c")
             .arg(&file)
+            .args(arguments)
             .env("NO_COLOR", "1")
             .current_dir(directory.path())
             .stdout(Stdio::piped())
@@ -191,11 +206,12 @@ impl Control {
 
     /// Waits until the log has a line with this text.
     pub(crate) async fn wait_for_log(&self, text: &str) {
-        let path = self.directory.path().join("log");
-        until(text, async || {
-            fs::read_to_string(&path).unwrap().contains(text)
-        })
-        .await;
+        until(text, async || self.log().contains(text)).await;
+    }
+
+    /// What it has logged so far.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.directory.path().join("log")).unwrap()
     }
 
     /// Sends a signal, named as by kill(1).

@@ -19,13 +19,13 @@ use super::support::{Control, Peer, exchange, field, node, text, until};
 
 const CLUSTERS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
-struct Authority {
+pub(super) struct Authority {
     pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Authority {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
@@ -37,7 +37,7 @@ impl Authority {
     }
 
     /// Issues a certificate for `localhost` with a URI; returns it and its key.
-    fn issue(&self, uri: &str) -> (String, String) {
+    pub(super) fn issue(&self, uri: &str) -> (String, String) {
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
         let uri = SanType::URI(uri.try_into().unwrap());
         params.subject_alt_names.push(uri);
@@ -47,7 +47,7 @@ impl Authority {
     }
 
     /// Writes `NAME.pem`, `NAME.key` and `ca.pem`.
-    fn write(&self, directory: &Path, name: &str, uri: &str) {
+    pub(super) fn write(&self, directory: &Path, name: &str, uri: &str) {
         let (certificate, key) = self.issue(uri);
         fs::write(directory.join(format!("{name}.pem")), certificate).unwrap();
         fs::write(directory.join(format!("{name}.key")), key).unwrap();
@@ -55,7 +55,7 @@ impl Authority {
     }
 
     /// Connects to a listener, and trusts this authority.
-    async fn connect(
+    pub(super) async fn connect(
         &self,
         address: SocketAddr,
         certificate: Option<(String, String)>,

@@ -25,7 +25,7 @@ fn an_address_beyond_loopback_needs_tls_or_an_explicit_setting() {
         assert_error(&listen, "listen: other machines can connect");
         assert!(parse(&format!("{listen}\n{TLS}")).is_ok());
         let config = parse(&format!("{listen}\ninsecure: true")).unwrap();
-        assert!(config.is_insecure());
+        assert!(config.insecure_listeners().xds);
     }
     for address in [
         "127.0.0.1:1",
@@ -34,13 +34,33 @@ fn an_address_beyond_loopback_needs_tls_or_an_explicit_setting() {
         "'[::ffff:127.0.0.1]:1'",
     ] {
         let config = parse(&format!("listen: {address}")).unwrap();
-        assert!(!config.is_insecure(), "{address}");
+        assert!(!config.insecure_listeners().any(), "{address}");
     }
     assert!(
         !parse(&format!("listen: 0.0.0.0:1\n{TLS}"))
             .unwrap()
-            .is_insecure()
+            .insecure_listeners()
+            .any()
     );
+}
+
+#[test]
+fn the_admin_api_beyond_loopback_needs_tls_or_an_explicit_setting() {
+    for address in ["0.0.0.0:18001", "10.0.0.1:18001", "'[::]:18001'"] {
+        let admin = format!("admin: {address}");
+        assert_error(&admin, "admin: other machines can connect");
+        let tls = "admin_tls: {certificate: b, private_key: c}";
+        let config = parse(&format!("{admin}\n{tls}")).unwrap();
+        assert!(!config.insecure_listeners().any());
+        let config = parse(&format!("{admin}\ninsecure: true")).unwrap();
+        let insecure = config.insecure_listeners();
+        assert!(insecure.admin && !insecure.xds);
+    }
+    // Certificates of ADS and LRS are none of the admin API.
+    assert_error(&format!("admin: 0.0.0.0:1\n{TLS}"), "set admin_tls");
+    // Pages for reading have no secrets.
+    let config = parse("{admin: '', read_only: '0.0.0.0:1'}").unwrap();
+    assert!(!config.insecure_listeners().any());
 }
 
 #[test]

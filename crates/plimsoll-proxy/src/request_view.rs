@@ -12,6 +12,10 @@ use crate::exchange::{Exchange, protocol};
 use crate::router::{CompiledRoute, RequestView};
 use crate::substitution::RequestInfo;
 
+/// Characters of a host and its port beside letters and digits: those of `authority` in RFC 3986,
+/// 3.2, without `@`, because user information is no part of a host. Envoy accepts the same.
+const HOST_MARKS: &[u8] = b"-._~%!$&'()*+,;=:[]";
+
 /// Collects the values that header formats such as `%UPSTREAM_HOST%` refer to.
 pub(crate) fn request_info(
     view: &RequestView<'_>,
@@ -53,10 +57,7 @@ pub(crate) fn request_view<'a>(
     };
     let uri = request.uri();
     let host = uri.authority().map(Authority::as_str).or(field)?;
-    if host
-        .bytes()
-        .any(|byte| matches!(byte, b'/' | b'?' | b'#' | b'@' | b' '))
-    {
+    if !host.bytes().all(is_host_byte) {
         return None;
     }
     Some(RequestView {
@@ -67,4 +68,29 @@ pub(crate) fn request_view<'a>(
         scheme,
         headers,
     })
+}
+
+fn is_host_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || HOST_MARKS.contains(&byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_has_the_characters_of_an_authority() {
+        for host in [
+            "a-b.example:8080",
+            "[::1]:80",
+            "A_b~",
+            "a%2e",
+            "x!$&'()*+,;=",
+        ] {
+            assert!(host.bytes().all(is_host_byte), "{host}");
+        }
+        for byte in "|\\\"<>^`{}/?#@ \t\0\u{7f}".bytes().chain([0x80, 0xff]) {
+            assert!(!is_host_byte(byte), "{byte:#x}");
+        }
+    }
 }

@@ -85,6 +85,18 @@ async fn malformed_and_ambiguous_requests_are_rejected_and_the_connection_closed
         ),
         ("no host", "GET / HTTP/1.1\r\n\r\n"),
         ("two hosts", "GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n"),
+        (
+            "a host with pipes",
+            "GET / HTTP/1.1\r\nhost: outbound|33000||svc.ns\r\n\r\n",
+        ),
+        (
+            "a host with a backslash",
+            "GET / HTTP/1.1\r\nhost: a\\b\r\n\r\n",
+        ),
+        (
+            "a host with quotes",
+            "GET / HTTP/1.1\r\nhost: \"a\"\r\n\r\n",
+        ),
         ("a host with a path", "GET / HTTP/1.1\r\nhost: a/b\r\n\r\n"),
         (
             "a space in the target",

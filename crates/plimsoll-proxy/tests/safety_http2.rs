@@ -260,6 +260,10 @@ async fn malformed_requests_are_reset_and_never_forwarded() {
             [&GET[..2], &field(b"x", b"1"), &GET[2..]].concat(),
         ),
         ("a pseudo-header twice", [&GET[..1], GET].concat()),
+        (
+            "an authority with pipes",
+            b"\x82\x86\x84\x01\x16outbound|33000||svc.ns".to_vec(),
+        ),
         ("no path", b"\x82\x86\x01\x01h".to_vec()),
         ("no method", b"\x86\x84\x01\x01h".to_vec()),
         ("an injected line", with(field(b"x", b"a\r\nx-injected: 1"))),

@@ -6,17 +6,23 @@
 //!
 //! A program may write a file in several steps, and the first half of a YAML file is often a valid
 //! smaller configuration. So an edit is used only if two polls in a row find the same content.
+//! Content is also compared while a file is so young that an edit may not change its metadata.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
 use std::{fmt, fs, io};
 
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 /// How often configuration files are polled for changes.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// Age from which the stamp of a file changes with every further edit. Clocks of file systems tick
+/// every few milliseconds, those of some network file systems every two seconds; until then, an
+/// edit may have the same time as the one before.
+const RACY_PERIOD: Duration = Duration::from_secs(2);
 /// Size limit of a configuration file, so that a wrong path does not exhaust memory.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
@@ -80,6 +86,9 @@ struct WatchedFile {
     path: PathBuf,
     stamp: Option<Stamp>,
     content: Option<u64>,
+    /// Whether the content was found unchanged when the stamp was older than [`RACY_PERIOD`]: from
+    /// then on the stamp decides.
+    is_settled: AtomicBool,
 }
 
 /// Metadata that changes with every edit; `None` if the file cannot be read.
@@ -101,7 +110,38 @@ impl WatchedFile {
             path: path.to_owned(),
             stamp: stamp(path),
             content: content_hash(path),
+            is_settled: AtomicBool::new(false),
         }
+    }
+
+    /// Whether the file was edited since it was read.
+    fn is_edited(&self) -> bool {
+        if stamp(&self.path) != self.stamp {
+            return true;
+        }
+        let Some(stamp) = self.stamp else {
+            return false;
+        };
+        if self.is_settled.load(Ordering::Relaxed) {
+            return false;
+        }
+        // Before the content is read: a later edit has a later time.
+        let now = SystemTime::now();
+        // A pipe has no content to compare.
+        let differs = content_hash(&self.path).is_some_and(|found| self.content != Some(found));
+        self.is_settled
+            .store(!differs && stamp.is_settled(now), Ordering::Relaxed);
+        differs
+    }
+}
+
+impl Stamp {
+    /// Whether an edit after `now` has another stamp.
+    fn is_settled(&self, now: SystemTime) -> bool {
+        let since_epoch = now.duration_since(SystemTime::UNIX_EPOCH);
+        let settled = since_epoch.unwrap_or_default().saturating_sub(RACY_PERIOD);
+        let changed = u64::try_from(self.changed.0).unwrap_or_default();
+        changed < settled.as_secs()
     }
 }
 
@@ -114,6 +154,7 @@ impl Files {
             path: path.to_owned(),
             stamp,
             content: read.as_ref().ok().map(|text| hash(text.as_bytes())),
+            is_settled: AtomicBool::new(false),
         });
         let file = path.display().to_string();
         match read {
@@ -140,11 +181,10 @@ impl Files {
 
     /// Whether a file was modified since it was read, or a directory lists different files.
     pub fn changed(&self) -> bool {
-        let edited = |file: &WatchedFile| stamp(&file.path) != file.stamp;
         let listed = |(path, before): &(PathBuf, Vec<PathBuf>)| {
             yaml_files(path).unwrap_or_default() != *before
         };
-        self.files.iter().any(edited) || self.directories.iter().any(listed)
+        self.files.iter().any(WatchedFile::is_edited) || self.directories.iter().any(listed)
     }
 
     /// Whether files and their content are still the same. Reads all files, because clocks of file
@@ -354,6 +394,75 @@ mod tests {
         copy.set_modified(modified).unwrap();
         fs::rename(&beside, &path).unwrap();
         assert_eq!(edit(&mut source).await.unwrap(), "port: 2");
+    }
+
+    /// Writes in place and restores the modification time; returns the new stamp.
+    fn edit_in_place(path: &Path, text: &str, modified: SystemTime) -> Stamp {
+        let file = fs::File::options().write(true).open(path).unwrap();
+        io::Write::write_all(&mut &file, text.as_bytes()).unwrap();
+        file.set_modified(modified).unwrap();
+        stamp(path).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_edit_in_place_that_preserves_size_and_modification_time_is_loaded() {
+        let text = |path: &Path, files: &mut Files| files.read::<io::Error>(path).map(|f| f.text);
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("main.yaml");
+        fs::write(&path, "port: 1").unwrap();
+        let before = stamp(&path).unwrap();
+        let modified = fs::metadata(&path).unwrap().modified().unwrap();
+        let mut source = FileSource::new(&path, text);
+        source.load().unwrap();
+        let after = edit_in_place(&path, "port: 2", modified);
+        let same = |stamp: Stamp| (stamp.inode, stamp.bytes, stamp.modified);
+        assert_eq!(same(before), same(after));
+        assert_eq!(edit(&mut source).await.unwrap(), "port: 2");
+        assert!(source.poll().await.is_none());
+    }
+
+    #[test]
+    fn the_time_of_the_last_change_reveals_an_edit_in_place() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), "port: 1").unwrap();
+        let modified = fs::metadata(file.path()).unwrap().modified().unwrap();
+        let watched = WatchedFile::new(file.path());
+        // From here on only the stamp decides.
+        watched.is_settled.store(true, Ordering::Relaxed);
+        assert!(!watched.is_edited());
+        let before = watched.stamp.unwrap();
+        // The clock of the file system may not have advanced yet.
+        let after = loop {
+            let after = edit_in_place(file.path(), "port: 2", modified);
+            if after != before {
+                break after;
+            }
+        };
+        assert_ne!(before.changed, after.changed);
+        assert!(watched.is_edited());
+    }
+
+    #[test]
+    fn an_edit_in_the_same_tick_of_the_clock_is_noticed() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), "port: 1").unwrap();
+        let mut watched = WatchedFile::new(file.path());
+        assert!(!watched.is_edited());
+        fs::write(file.path(), "port: 2").unwrap();
+        // As if the clock had not advanced between both.
+        watched.stamp = stamp(file.path());
+        assert!(watched.is_edited());
+        assert!(!watched.is_settled.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn a_stamp_is_settled_once_it_is_older_than_the_coarsest_clock() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let now = SystemTime::now();
+        let stamp = stamp(file.path()).unwrap();
+        assert!(!stamp.is_settled(now));
+        assert!(!stamp.is_settled(now - Duration::from_secs(3600)), "future");
+        assert!(stamp.is_settled(now + RACY_PERIOD + Duration::from_secs(2)));
     }
 
     #[tokio::test(start_paused = true)]

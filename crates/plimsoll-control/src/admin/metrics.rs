@@ -64,7 +64,8 @@ pub static METRICS: [Metric; 80] = [
         "Nodes that probably have a wrong identity: `unknown_locality` (no service and no entry of \
          `fleets.zones` is there), `no_locality`, `shared_id` (two proxies with one id)"),
     Metric::new("plimsoll_control_dominated_zones", Gauge, &["fleet"],
-        "Zones with at least three reporting nodes, one of which has more than half of the demand"),
+        "Zones with at least three reporting nodes, one of which has more than half of the demand, \
+         or with two, one of which has more than nine tenths"),
     Metric::new("plimsoll_control_limit_exceeded_total", Counter, &["limit"],
         "Streams and requests that were refused, and reports that were delayed (`queue_bytes`), \
          because of a limit; `limit` is the name of the setting under `limits`"),
@@ -204,7 +205,7 @@ pub static METRICS: [Metric; 80] = [
     Metric::new("plimsoll_control_certificate_reloads_total", Counter, &["of", "result"],
         "Changes of certificate files: `ok`, `failed`; `of` is `xds`, `admin` or `relay`"),
     Metric::new("plimsoll_control_insecure", Gauge, &[],
-        "1 if other machines can connect to ADS and LRS without TLS"),
+        "1 if other machines can connect to ADS and LRS, or to the admin API, without TLS"),
     Metric::new("plimsoll_control_writer_queue_depth", Gauge, &[],
         "Messages in the queue of the writer task"),
     Metric::new("plimsoll_control_writer_queue_capacity", Gauge, &[],

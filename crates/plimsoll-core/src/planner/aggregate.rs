@@ -24,11 +24,32 @@ use crate::time::Instant;
 
 /// A report is believed for at most this many of the intervals that the node was asked for.
 const MAX_INTERVALS: u32 = 3;
-/// Fewest reporting nodes of a zone among which one can dominate; of two, one always has half.
-const MIN_NODES_TO_DOMINATE: usize = 3;
+/// Share of the demand of a zone with three or more reporting nodes above which one dominates it.
+const DOMINANT_SHARE: f64 = 0.5;
+/// The same if two nodes have demand, and no other reports: one of two always has half.
+const DOMINANT_SHARE_OF_TWO: f64 = 0.9;
 
 /// Request rates by upstream cluster and source; destinations are sorted.
 pub(super) type FlowsByCluster<'a> = BTreeMap<&'a Arc<str>, FlowsBySource<'a>>;
+
+/// Numbers of nodes that report from a zone.
+#[derive(Default)]
+struct ReportingNodes {
+    all: usize,
+    with_demand: usize,
+}
+
+impl ReportingNodes {
+    /// Share of the zone's demand above which one node dominates it; `None` if none can. A node
+    /// beside an idle one always has all demand.
+    const fn dominant_share(&self) -> Option<f64> {
+        match (self.all, self.with_demand) {
+            (2, 2) => Some(DOMINANT_SHARE_OF_TWO),
+            (0..=2, _) => None,
+            _ => Some(DOMINANT_SHARE),
+        }
+    }
+}
 
 /// A change of one reporter's contribution to the sum of one zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -161,9 +182,10 @@ impl Reports {
         self.ranks.len()
     }
 
-    /// Returns the nodes that carry more than half of the demand of a zone with other nodes.
+    /// Returns the nodes that carry most of the demand of a zone with other nodes.
     pub(super) fn dominant_nodes(&self) -> Vec<DominantNode<'_>> {
-        let mut zones: BTreeMap<&Locality, (usize, Rate, DominantNode<'_>)> = BTreeMap::new();
+        let mut zones: BTreeMap<&Locality, (ReportingNodes, Rate, DominantNode<'_>)> =
+            BTreeMap::new();
         for (id, node) in &self.nodes {
             let share = node.counted();
             let this = DominantNode {
@@ -174,20 +196,23 @@ impl Reports {
             };
             let (nodes, sum, largest) = zones
                 .entry(&node.locality)
-                .or_insert_with(|| (0, Rate::ZERO, this.clone()));
-            *nodes += 1;
+                .or_insert_with(|| (ReportingNodes::default(), Rate::ZERO, this.clone()));
+            nodes.all += 1;
+            nodes.with_demand += usize::from(share != Rate::ZERO);
             sum.add(share);
             if this.counted_per_second > largest.counted_per_second {
                 *largest = this;
             }
         }
-        let zones = zones.into_values();
-        let dominated = zones.filter(|(nodes, ..)| *nodes >= MIN_NODES_TO_DOMINATE);
-        let dominant = dominated.map(|(_, sum, node)| DominantNode {
-            zone_per_second: sum.per_second(),
-            ..node
+        let dominant = zones.into_values().filter_map(|(nodes, sum, node)| {
+            let zone_per_second = sum.per_second();
+            let node = DominantNode {
+                zone_per_second,
+                ..node
+            };
+            (node.share() > nodes.dominant_share()?).then_some(node)
         });
-        dominant.filter(|node| node.share() > 0.5).collect()
+        dominant.collect()
     }
 
     /// Request rates by (source, destination), smoothed over a few reports, for one upstream

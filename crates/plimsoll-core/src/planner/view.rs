@@ -145,7 +145,7 @@ impl<'a> FleetView<'a> {
     }
 
     /// Returns the nodes that carry more than half of the demand of their zone, in zones where at
-    /// least three nodes report.
+    /// least three nodes report; more than nine tenths where two have demand.
     pub fn dominant_nodes(&self) -> Vec<DominantNode<'a>> {
         self.fleet.reports.dominant_nodes()
     }

@@ -472,6 +472,25 @@ fn a_cap_follows_the_median() {
 }
 
 #[test]
+fn of_two_nodes_in_a_zone_one_with_nine_tenths_is_named() {
+    let mut harness = Harness::default();
+    harness.report("n1", ("a", "orders", 100), 0);
+    assert_eq!(harness.0.dominant_nodes(), [], "alone");
+    harness.report("n2", ("a", "orders", 900), 0);
+    assert_eq!(harness.0.dominant_nodes(), [], "exactly nine tenths");
+    harness.report("n2", ("a", "orders", 910), 10);
+    let named: Vec<_> = harness
+        .0
+        .dominant_nodes()
+        .iter()
+        .map(|node| node.id.to_string())
+        .collect();
+    assert_eq!(named, ["n2"]);
+    harness.report("n1", ("a", "orders", 0), 20);
+    assert_eq!(harness.0.dominant_nodes(), [], "the other one is idle");
+}
+
+#[test]
 fn a_node_with_most_of_a_zone_is_named_if_the_zone_has_three() {
     let mut harness = Harness::default();
     harness.report("n1", ("a", "orders", 100), 0);

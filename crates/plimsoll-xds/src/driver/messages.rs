@@ -14,7 +14,7 @@ use tonic::Status;
 use tonic::body::Body;
 
 use super::budget::{Account, Evicted};
-use super::request_limits::Refused;
+use super::request_limits::{Refused, RequestLimit};
 use super::trimmed::TrimmedReport;
 use crate::grpc_frame::{FrameError, HEADER, message_length};
 

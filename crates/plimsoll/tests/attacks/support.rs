@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 
 /// Most memory of the process under attack. Release builds stay below 512 MiB as well.
-pub(crate) const MAX_RSS: u64 = 512 << 20;
+const MAX_RSS: u64 = 512 << 20;
 /// Type URL of assignments.
 pub(crate) const ASSIGNMENTS: &str =
     "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";

@@ -283,6 +283,13 @@ mod tests {
         assert!(buffer.bytes.capacity() <= 4 * FIRST_RESERVE);
     }
 
+    fn refused(error: ReadError) -> RequestLimit {
+        match error {
+            ReadError::Refused(Refused::Limit { limit, .. }) => limit,
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
     fn long_and_compressed_messages_are_rejected() {
         let mut short = buffer(2);

@@ -220,8 +220,10 @@ fn all_limits_are_listed() {
             RequestLimit::Streams => 7,
             RequestLimit::UnfinishedBytes => 8,
             RequestLimit::MessageTimeout => 9,
-            RequestLimit::MaxMessageSize => 10,
-            RequestLimit::FirstMessageTimeout => 11,
+            RequestLimit::Types => 10,
+            RequestLimit::SubscriptionBytes => 11,
+            RequestLimit::MaxMessageSize => 12,
+            RequestLimit::FirstMessageTimeout => 13,
         };
         assert_eq!(place, index, "{}", limit.name());
     }

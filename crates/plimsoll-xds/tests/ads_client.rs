@@ -324,6 +324,26 @@ fn the_legacy_wildcard_is_used_while_possible() {
 }
 
 #[test]
+fn resources_of_a_wildcard_that_cannot_be_ended_stay_cached() {
+    let mut it = Subscriber::new(Variant::Sotw);
+    it.subscribe(CLUSTER, &["*"]);
+    it.sotw();
+    it.receive(CLUSTER, "1", "n1", &["a=1"]);
+    it.events();
+    it.client.unsubscribe(CLUSTER, "*");
+    let ack = it.sotw();
+    assert!(ack.resource_names.is_empty(), "it still means all clusters");
+    assert!(it.bodies(CLUSTER).is_empty());
+    it.receive(CLUSTER, "2", "n2", &["a=2"]);
+    it.sotw();
+    assert!(it.events().is_empty());
+    // The server has nothing to send.
+    it.subscribe(CLUSTER, &["*"]);
+    it.expect_no_request();
+    assert_eq!(it.events(), ["+a=2"]);
+}
+
+#[test]
 fn a_name_subscribed_again_is_cached_or_requested() {
     let mut it = Subscriber::new(Variant::Delta);
     it.subscribe(EDS, &["a"]);

@@ -306,13 +306,17 @@ impl<T: Clone> TypeState<T> {
     }
 
     pub(super) fn request(&mut self, settings: &ClientSettings, now: Instant) -> Option<Request> {
-        let subscribed = self.subscribed();
+        let mut subscribed = self.subscribed();
         let first = self.sent_names.is_none();
         if first && subscribed.is_empty() {
             return None;
         }
-        let changed =
-            self.sent_names.as_ref() != Some(&subscribed) && !self.would_mean_wildcard(&subscribed);
+        if self.would_mean_wildcard(&subscribed) {
+            // The server goes on sending everything, and nothing again that it has sent: what is
+            // cached must stay for those who subscribe again.
+            subscribed.insert(WILDCARD.into());
+        }
+        let changed = self.sent_names.as_ref() != Some(&subscribed);
         // A request with changed names also answers the response, so it ends the delay of a NACK.
         let due = |ack: &mut PendingAck| changed || ack.not_before.is_none_or(|at| at <= now);
         let ack = self.pending_ack.take_if(due);

@@ -1,7 +1,9 @@
 //! Tests of starting, reloading and stopping a control plane.
 
+use super::edits::restart_needed;
 use super::*;
 use crate::config::ConfigFile;
+use crate::state::DiscoveredChanges;
 use crate::state::DiscoveredService;
 
 fn config(text: &str) -> ControlConfig {

@@ -67,7 +67,7 @@ impl EtcdCluster {
         self.members[member].process.kill();
     }
 
-    /// Stops a member as a full disk or a lost network does: connections stay open, nothing answers.
+    /// Stops a member as a lost network does: connections stay open, and nothing answers.
     pub(crate) fn freeze(&self, member: usize) {
         self.members[member].process.signal(Signal::STOP);
     }

@@ -52,7 +52,7 @@ pub(crate) struct Replicated {
     _backends: Backends,
 }
 
-/// When something was broken, or mended.
+/// When something was broken, or works again.
 pub(crate) struct Fault {
     at: Instant,
     /// Requests that had succeeded.

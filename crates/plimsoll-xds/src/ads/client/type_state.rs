@@ -312,8 +312,8 @@ impl<T: Clone> TypeState<T> {
             return None;
         }
         if self.would_mean_wildcard(&subscribed) {
-            // The server goes on sending everything, and nothing again that it has sent: what is
-            // cached must stay for those who subscribe again.
+            // The server goes on sending changes, and nothing again that it has sent: the next
+            // subscriber needs what is cached.
             subscribed.insert(WILDCARD.into());
         }
         let changed = self.sent_names.as_ref() != Some(&subscribed);

@@ -23,6 +23,8 @@ const FLEET: &str = "edge";
 /// Upstream cluster of most tests.
 const ORDERS: &str = "orders";
 const INTERVAL: Duration = Duration::from_secs(10);
+/// Two equal zones: nodes, zones and rates for [`Harness::steady`].
+const LEVEL: [(&str, &str, u64); 2] = [("a1", "a", 100), ("b1", "b", 100)];
 
 const fn at(secs: u64) -> Instant {
     Instant::from_secs(secs)
@@ -181,6 +183,14 @@ impl Harness {
         let updates = std::mem::take(&mut self.updates);
         updates.iter().map(|(_, plan)| plan.cause).collect()
     }
+}
+
+/// Returns two equal zones after warm-up, with the first updates cleared, at 40 s.
+fn level() -> Harness {
+    let mut harness = Harness::new();
+    harness.steady(&LEVEL, 0, 40);
+    harness.causes();
+    harness
 }
 
 /// Checks the invariants of every plan.

@@ -2,16 +2,6 @@
 
 use super::*;
 
-const LEVEL: [(&str, &str, u64); 2] = [("a1", "a", 100), ("b1", "b", 100)];
-
-/// Returns two equal zones after warm-up, with the first updates cleared, at 40 s.
-fn level() -> Harness {
-    let mut harness = Harness::new();
-    harness.steady(&LEVEL, 0, 40);
-    harness.causes();
-    harness
-}
-
 #[test]
 fn plans_are_marked_during_warm_up_and_its_end_is_published() {
     let mut harness = Harness::new();

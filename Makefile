@@ -4,7 +4,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 # Where rustup installs cargo, in case the shell's PATH does not have it.
 export PATH := $(PATH):$(HOME)/.cargo/bin
-.PHONY: help test test-kubernetes api msrv demo replicas release soak bench bench-control bench-kubernetes bench-proxy attack-proxy fuzz mutants fmt clean
+.PHONY: help test test-kubernetes matrix api reference msrv demo replicas release soak silent-reports bench bench-loop bench-control bench-kubernetes bench-proxy attack-proxy fuzz mutants fmt clean
 
 # Steps of `make test`; all if empty: make test STEPS="fmt clippy"
 STEPS ?=
@@ -15,12 +15,14 @@ SOAK_MINUTES ?= 10
 SOAK_SEED ?=
 # Minutes per target of `make fuzz`.
 FUZZ_MINUTES ?= 2
+# Cells of `make matrix` whose name contains this; all if empty.
+MATRIX_CELLS ?=
 # Targets of `make fuzz`; all if empty.
 FUZZ_TARGETS ?=
 # Mutants that `make mutants` tests, the crates they are drawn from, the seed of the draw (any number; random
 # if empty), and the percentage that tests must kill.
 MUTANTS_SAMPLE ?= 60
-MUTANTS_CRATES ?= plimsoll-proxy plimsoll-client
+MUTANTS_CRATES ?= $(notdir $(wildcard crates/*))
 MUTANTS_SEED ?=
 MUTANTS_KILL ?= 90
 
@@ -33,10 +35,17 @@ test: ## Run all checks: format, dependencies, deployments, lints, tests, real p
 
 test-kubernetes: ## Run control plane and Envoys against the API machinery of Kubernetes, or a kube-apiserver in KUBEBUILDER_ASSETS
 	@scripts/deps.sh test-kubernetes
-	@cargo test -p plimsoll --all-features --test e2e -- --test-threads=2 --ignored real_kubernetes::
+	@cargo test --workspace --all-features --test e2e -- --test-threads=2 --ignored real_kubernetes::
+
+matrix: ## Take every signal, zone and link away from every data plane, and compare it with routing by host counts: make matrix MATRIX_CELLS=grpc
+	@scripts/deps.sh test
+	@MATRIX_CELLS="$(MATRIX_CELLS)" cargo test --workspace --all-features --test e2e -- --ignored --nocapture --test-threads=1 real_peers::losses
 
 api: ## Accept the public API of the libraries as it is now (crates/*/public-api.txt)
 	@scripts/api.sh accept
+
+reference: ## Write docs/reference from the code
+	@PLIMSOLL_REFERENCE_ACCEPT=1 cargo test --quiet -p plimsoll --all-features --bin plimsoll -- reference::the_pages
 
 msrv: ## Compile the libraries with the oldest supported Rust (needs rustup)
 	@scripts/msrv.sh
@@ -57,6 +66,15 @@ release: ## Build the release in target/dist: plimsoll, and its debug symbols in
 soak: ## Send requests through a proxy for SOAK_MINUTES (default 10) while everything around it changes
 	@scripts/deps.sh test
 	@scripts/soak.sh $(SOAK_MINUTES) $(SOAK_SEED)
+
+silent-reports: ## Run proxies, clients and modules in Envoys for five minutes without load reports (14 minutes in all)
+	@scripts/deps.sh test
+	@cargo test --workspace --all-features --test e2e -- --test-threads=2 --nocapture --ignored real_peers::silent_reports::
+
+bench-loop: ## Assert what we promise of closed loops, replicas and a control plane under attack, one after the other (15 minutes, nothing else running)
+	@scripts/deps.sh test
+	@PLIMSOLL_PROMISED_LIMITS=1 cargo test --workspace --all-features --test attacks -- --test-threads=1
+	@PLIMSOLL_PROMISED_LIMITS=1 cargo test --workspace --all-features --test e2e -- --test-threads=1 --nocapture real_peers::closed_loop:: real_peers::replicas::
 
 bench: ## Measure picks and rebuilds, compared with other load balancers (slow to build)
 	@scripts/deps.sh bench
@@ -82,7 +100,7 @@ fuzz: ## Fuzz for FUZZ_MINUTES (default 2) per target; uses cargo-fuzz if it is 
 	@scripts/deps.sh fuzz
 	@scripts/fuzz.sh $(FUZZ_MINUTES) $(FUZZ_TARGETS)
 
-mutants: ## Run the tests of a crate on MUTANTS_SAMPLE (default 60) random mutants of it; fails if fewer than MUTANTS_KILL (90) % are killed
+mutants: ## Run the tests of a crate on MUTANTS_SAMPLE (default 60) random mutants of MUTANTS_CRATES (default all); fails if fewer than MUTANTS_KILL (90) % are killed
 	@scripts/deps.sh mutants
 	@scripts/mutants.sh $(MUTANTS_SAMPLE) "$(MUTANTS_SEED)" $(MUTANTS_KILL) $(MUTANTS_CRATES)
 

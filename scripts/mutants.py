@@ -4,10 +4,11 @@ mutants.py copy TREE: updates the copy of the working tree, with uncommitted cha
 equal keep their modification time, so that cargo does not recompile them.
 
 mutants.py run DIRECTORY SAMPLE SEED KILL: draws mutants of DIRECTORY/list.json until SAMPLE of them
-compile (those that are the same program do not count), and tests them in DIRECTORY/tree, one after the other. Unit tests come first; integration tests,
-which are slow to link, run only for mutants that pass these: first the program that killed most mutants of
-the same file, then all others. Doc tests do not run. Exit code 1 if less than KILL percent are killed, 2 if
-the tests fail without a mutant. An interrupt ends the run with a report.
+compile (those that are the same program do not count), and tests them in DIRECTORY/tree, one after the other. Unit
+tests come first; integration tests, which are slow to link, run only for mutants that pass these: first the program
+that killed most mutants of the same file, then all others. Doc tests and tests with released Envoys (`e2e`) do not run.
+Exit code 1 if less than KILL percent are killed, 2 if the tests fail without a mutant. An interrupt ends the run with a
+report.
 """
 
 import collections
@@ -29,6 +30,10 @@ PROGRAMS_AT_ONCE = 3
 # A test program hangs if it takes this many seconds more than this many times as long as without a mutant.
 LEAST_TIMEOUT = 30
 TIMEOUT_FACTOR = 4
+# Crates whose tests are those of another crate: a derive is tested where it is used.
+TESTED_BY = {"plimsoll-schema-derive": "plimsoll-schema"}
+# Test targets that need the peers of `make test`.
+WITH_PEERS = ["e2e"]
 
 
 def copy(tree):
@@ -102,10 +107,13 @@ class Crate:
     """Test programs of a crate, and how long they take without a mutant."""
 
     def __init__(self, tree, name):
-        self.tree, self.name = tree, name
-        self.directory = tree / "crates" / name
-        files = sorted((self.directory / "tests").glob("*.rs"))
-        self.integration = [file.stem for file in files]
+        self.tree, self.name = tree, TESTED_BY.get(name, name)
+        self.directory = tree / "crates" / self.name
+        tests = self.directory / "tests"
+        targets = [file.stem for file in tests.glob("*.rs")]
+        targets += [file.parent.name for file in tests.glob("*/main.rs")]
+        self.integration = sorted(set(targets) - set(WITH_PEERS))
+        self.unit = "--lib" if (self.directory / "src/lib.rs").is_file() else "--bins"
         self.seconds = {}
 
     def build(self, *targets):
@@ -126,9 +134,10 @@ class Crate:
             message = json.loads(line) if line.startswith("{") else {}
             if message.get("executable") and message["profile"]["test"]:
                 kind = message["target"]["kind"][0]
-                name = message["target"]["name"] if kind == "test" else "lib"
-                if kind in ("test", "lib"):
-                    programs[name] = message["executable"]
+                if kind == "test":
+                    programs[message["target"]["name"]] = message["executable"]
+                elif self.unit == "--bins" or kind != "bin":
+                    programs["unit"] = message["executable"]
         return programs
 
     def test(self, name, program, *filters, group=None):
@@ -142,7 +151,7 @@ class Crate:
     def baseline(self):
         """Runs all tests without a mutant; exits if one fails."""
         targets = [part for name in self.integration for part in ("--test", name)]
-        programs = self.build("--lib", *targets)
+        programs = self.build(self.unit, *targets)
         if programs is None:
             print(f"mutants: {self.name} does not compile")
             sys.exit(2)
@@ -241,7 +250,7 @@ class Run:
         crate = self.crate(mutant["package"])
         original = mutate(self.tree, mutant)
         try:
-            programs = crate.build("--lib")
+            programs = crate.build(crate.unit)
             if programs is None:
                 return "unviable", ""
             ended, name = crate.first_kill(programs)

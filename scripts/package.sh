@@ -11,7 +11,12 @@ unpacked=$target/unpacked
 
 rm -rf "$unpacked" "$target"/package/*.crate
 mkdir -p "$unpacked"
-cargo package --quiet --workspace --no-verify --allow-dirty --target-dir "$target"
+# The suites are not published; packages lose their dev-dependency on `plimsoll-testing`, which has no version.
+suites=()
+for manifest in tests/*/Cargo.toml; do
+  suites+=(--exclude "plimsoll-$(basename "$(dirname "$manifest")")")
+done
+cargo package --quiet --workspace "${suites[@]}" --no-verify --allow-dirty --target-dir "$target"
 for crate in "$target"/package/*.crate; do
   # Without the packed times, which are older than any build.
   tar --extract --touch --gzip --directory "$unpacked" --file "$crate"
@@ -42,6 +47,8 @@ for package in "$unpacked"/*/; do
     fi
   done
 done
+# Removes the suites from the copied lock file; what is left stays.
+cargo metadata --quiet --offline --format-version 1 --manifest-path "$unpacked/Cargo.toml" >/dev/null
 cargo check --quiet --locked --manifest-path "$unpacked/Cargo.toml" --workspace --all-features \
   --lib --bins --examples --target-dir "$target"
 echo "   $(find "$target/package" -maxdepth 1 -name '*.crate' | wc -l) packages," \

@@ -74,7 +74,7 @@ for n in 0 1 2; do
   echo "etcd-$n: 127.0.0.1:1237$n, process ${pids[-1]}"
 done
 {
-  echo "store: {etcd: {endpoints: [${endpoints%, }]}}"
+  echo "store: {etcd: {endpoints: [${endpoints%, }], compaction_interval: 300s}}"
   echo "include: [$PWD/examples/control/services.d]"
   grep -vE '^(listen|admin|include):' examples/control/control.yaml
 } >"$work/control.yaml"

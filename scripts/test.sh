@@ -3,7 +3,6 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# `package` is last: cargo compiles the workspace again after it.
 all_steps=(fmt deny deploy clippy tests e2e browser vectors benches docs api features package)
 log=$(mktemp)
 current=""
@@ -75,14 +74,27 @@ step_clippy() {
   cargo clippy --quiet --workspace --all-targets --all-features -- -D warnings
 }
 
-# Unit, integration, property, allocation and doc tests, fuzz interpreter, house rules.
+# Unit, integration, property, allocation and doc tests, fuzz interpreter, house rules. Two binaries at a time: most wait
+# more than they compute.
 step_tests() {
-  cargo test --workspace --all-features -- --quiet --skip real_peers:: --skip real_browser:: --skip rustdoc_json:: 2>&1 | tee "$log"
+  scripts/run-tests.py --without e2e --doc -- --quiet --skip real_browser:: --skip rustdoc_json:: 2>&1 | tee "$log"
 }
 
-# Real Envoys and gRPC clients (installed by deps.sh). Two tests at a time: each runs a small fleet.
+# Real Envoys and gRPC clients (installed by deps.sh), and the demo: the tests of all targets `e2e`. Six tests of a
+# binary at a time: each runs a small fleet and mostly waits.
 step_e2e() {
-  cargo test --workspace --all-features --test e2e -- --test-threads=2 real_peers:: 2>&1 | tee -a "$log"
+  scripts/run-tests.py --test e2e -- --test-threads=6 2>&1 | tee -a "$log"
+  with_kubernetes 2>&1 | tee -a "$log"
+}
+
+# A part of `make test-kubernetes`, where its API server is built already, or another one is named.
+with_kubernetes() {
+  if [[ -z ${KUBEBUILDER_ASSETS:-} ]] && ! compgen -G "${CARGO_TARGET_DIR:-target}/kubernetes/.installed-*" >/dev/null; then
+    echo "   SKIPPED the API machinery of Kubernetes: make test-kubernetes builds it"
+    return
+  fi
+  scripts/run-tests.py --test e2e --only 'plimsoll-e2e e2e' -- --test-threads=2 --ignored \
+    real_kubernetes::machinery:: real_kubernetes::discovery::
 }
 
 # The dashboard in a real browser. Two tests at a time: each runs Chromium and usually a control plane.
@@ -105,34 +117,15 @@ step_package() {
   scripts/package.sh
 }
 
-# Features are additive: every library builds without features, with each one alone, and in pairs that
-# meet in the code. What the client does without features is also run.
+# Features are additive: every library is checked without features, and in combinations that separate them.
 step_features() {
-  local library crate feature
-  for library in crates/*/src/lib.rs; do
-    crate=$(basename "$(dirname "$(dirname "$library")")")
-    for feature in "" $(features_of "crates/$crate/Cargo.toml") $(pairs_of "$crate"); do
-      echo "   $crate with ${feature:-no feature}"
-      cargo clippy --quiet -p "$crate" --lib --no-default-features --features "$feature" -- -D warnings
-    done
-  done
-  for feature in "" tls; do
-    echo "   tests of plimsoll-client with ${feature:-no feature}"
-    cargo test --quiet -p plimsoll-client --no-default-features --features "$feature" --lib --test bare
-  done
+  scripts/features.sh
 }
 
-# Features that meet in the code of a crate, beyond those that one of them enables.
-pairs_of() {
-  case $1 in
-    plimsoll-client) echo tonic,xds tls,xds tls,tonic ;;
-  esac
-}
-
-# Builds the whole workspace like the tests: building the binary alone would rebuild its dependencies
-# with other features.
+# Takes the binary that the tests were built with: any other command line would compile the workspace again, with
+# other targets or features.
 step_vectors() {
-  cargo build --quiet --workspace --all-targets --all-features
+  cargo test --quiet --workspace --all-features --no-run
   "${CARGO_TARGET_DIR:-target}/debug/plimsoll" vectors vectors
 }
 
@@ -144,11 +137,6 @@ step_benches() {
     return 1
   fi
   echo "   $(grep -c '^Success' <<<"$output") benches ran"
-}
-
-# Prints the names under [features] of a manifest.
-features_of() {
-  awk '/^\[/ { on = ($0 == "[features]"); next } on && /^[a-z_]/ { print $1 }' "$1"
 }
 
 finish() {

@@ -33,10 +33,22 @@ function head() {
     ...facts.notes.map((note) => paragraph(`Simplified: ${note}.`, 'note')));
 }
 
+/** Policies that ignored zones while it was measured: what they did is not what they are. */
+const ignoredZones = ({ zones_ignored: times }) => times.some((time) => (time.until_s ?? facts.duration_s) > facts.measured_from_s);
+const until = ({ until_s: end }) => (known(end) ? `to ${fixed(0)(end)} s` : 'on');
+
 const names = (test) => {
-  const found = simulated.filter((policy) => test(policy.metrics)).map((policy) => policy.policy);
+  const found = simulated.filter((policy) => !ignoredZones(policy) && test(policy.metrics)).map((policy) => policy.policy);
   return found.length > 1 ? `${found.slice(0, -1).join(', ')} and ${found.at(-1)}` : found[0];
 };
+
+/** When and why policies ignored zones, as sentences. */
+function ignored() {
+  return simulated.flatMap((policy) => policy.zones_ignored.slice(0, 3).map((time) => {
+    const proxies = time.at.length > 2 ? `proxies of ${time.at.length} zones` : `proxies of ${time.at.join(' and ')}`;
+    return `${policy.policy} ignored zones from ${fixed(0)(time.from_s)} s ${until(time)} (${proxies}): ${time.reason}.`;
+  }));
+}
 
 /** Summarizes the outcome in two or three sentences. */
 function verdict() {
@@ -46,10 +58,11 @@ function verdict() {
   const others = [
     ['Even, but with far more traffic between zones', (m) => even(m) && !frugal(m)],
     ['Oscillates', (m) => m.oscillates],
-    ['More than 1 % of requests fail', (m) => m.failure_share >= 0.01],
+    ['More than 1 % of requests fail', (m) => m.measured_failure_share >= 0.01],
     ['Proxies locked out of their own zone', (m) => m.lock_out_s > 0],
   ].map(([words, test]) => [words, names(test)]).filter(([, found]) => found);
   return [
+    ...simulated.some(ignoredZones) ? ['Zone-aware routing was off for a time, so that some numbers are not those of the policy (see below).'] : [],
     best ? `Even zones at little more traffic between them than needed: ${best}.`
       : 'No policy keeps the zones even at the traffic needed.',
     ...others.map(([words, found]) => `${words}: ${found}.`),
@@ -69,7 +82,7 @@ function column(label, field, show, level) {
 }
 
 function summary() {
-  const element = h('table', { class: 'stack' });
+  const element = h('table', { class: 'stack wrap' });
   const pair = (m, length) => `${fixed(2)(m[`max_over_mean_${length}_avg`])} / ${fixed(2)(m[`max_over_mean_${length}_peak`])}`;
   const imperfect = (value) => (value > 0 ? grade(value, 0, 0.01) : null);
   table(element, [
@@ -83,11 +96,11 @@ function summary() {
       (m) => grade(m.settled_s ?? Infinity, 30, 60)),
     column('Oscillates every', 'period', (m) => seconds(1)(m.oscillation_period_s), (m) => (m.oscillates ? 'far' : null)),
     column('Latency p50 / p99', 'latency', (m) => `${fixed(0)(m.latency_p50_ms)} / ${fixed(0)(m.latency_p99_ms)} ms`),
-    column('Failed', 'failed', (m) => percent(m.failure_share), (m) => imperfect(m.failure_share)),
+    column('Failed', 'failed', (m) => percent(m.measured_failure_share), (m) => imperfect(m.measured_failure_share)),
     column('Locked out for', 'locked', (m) => (m.lock_out_s > 0 ? seconds(0)(m.lock_out_s) : UNKNOWN), (m) => (m.lock_out_s > 0 ? 'far' : null)),
   ], (policy) => policy.policy, 'Policies side by side')(policies);
   const described = policies.flatMap((policy) => [h('dt', {}, policy.policy), h('dd', {}, policy.description)]);
-  return card('Side by side', paragraph(verdict(), 'lead'), h('div', { class: 'scroller whole' }, element),
+  return card('Side by side', paragraph(verdict(), 'lead'), ...ignored().map((words) => paragraph(words, 'note')), h('div', { class: 'scroller whole' }, element),
     h('details', {}, h('summary', {}, 'What each policy is'), h('dl', { class: 'facts' }, ...described)));
 }
 
@@ -199,12 +212,19 @@ function latency() {
 }
 
 function failures() {
-  return section('Failures', 'Requests per second that failed: refused by a host whose queue was full, sent to a host that had'
-    + ' died, or without any host to go to.', [['failed', 'load-far']], simulated, {
+  const keys = few ? facts.zones.map((zone, index) => [`arrived in zone ${zone}`, `zone-${index}`]) : [];
+  const worst = (zones) => zones.filter((zone) => zone.failure_share > 0).sort((a, b) => b.failure_share - a.failure_share)
+    .slice(0, 3).map((zone) => `${percent(zone.failure_share)} of zone ${zone.zone}`).join(', ');
+  return section('Failures', 'Requests per second that failed: refused by a host whose queue was full, sent to a host that fails or'
+    + ' had died, or without any host to go to.', [['failed', 'load-far'], ...keys], simulated, {
     y: axis(Math.max(1, highest((series) => [series.failures]) * 1.1), count),
     caption: ({ metrics: m }) => (m.failures === 0 ? 'No request failed.'
-      : `${percent(m.failure_share)} failed: ${count(m.failures)} of ${count(m.requests)} requests.`),
-    lines: ({ series }) => [{ ink: color('load-far'), fill: true, values: series.failures }],
+      : `${percent(m.failure_share)} failed: ${count(m.failures)} of ${count(m.requests)} requests.`
+        + (m.measured_failure_share > 0 ? ` From ${facts.measured_from_s} s on ${percent(m.measured_failure_share)}: ${worst(m.zones)}.` : '')),
+    lines: ({ series }) => [
+      { ink: color('load-far'), fill: true, values: series.failures },
+      ...few ? series.failures_by_zone.map((values, index) => ({ ink: color(`zone-${index}`), values })) : [],
+    ],
   });
 }
 

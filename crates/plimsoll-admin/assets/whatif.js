@@ -180,6 +180,8 @@ function showAnswer(box, { before, after, enforce }) {
     h('p', { class: 'lead', 'data-cross': is }, `Traffic between zones ${change} of all requests.`),
     element,
     ...withEnforce,
+    ...(enforce ? enforce[1].notes : []).filter((note) => !after.notes.includes(note))
+      .map((note) => h('p', { class: 'note' }, `With ENFORCE: ${note}`)),
     ...after.notes.map((note) => h('p', { class: 'note' }, note)),
   );
 }

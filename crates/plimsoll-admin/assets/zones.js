@@ -37,6 +37,7 @@ function createTables() {
     { label: 'Load line', field: 'line', number: true, show: ({ zone }) => zone.line_requests_per_second, format: rate, class: 'of-all' },
     { label: 'Demand and capacity', field: 'bars', class: 'bars of-all', draw: bars },
     { label: 'Load', field: 'load', number: true, draw: load, class: 'brief' },
+    { label: 'Errors', field: 'errors', number: true, draw: errors, class: 'of-all brief' },
     { label: 'Utilization', field: 'utilization', number: true, show: ({ zone }) => zone.utilization, format: percent, class: 'utilization' },
   ], key, 'Demand and capacity by zone');
   showRouting = table(byId('routing'), [
@@ -127,6 +128,13 @@ function load(cell, { zone }) {
   setNumber(cell, zone.load, percent);
   setAttr(cell, 'data-level', level(zone.load));
   setAttr(cell, 'title', levelWords(zone.load));
+}
+
+function errors(cell, { zone }) {
+  setNumber(cell, zone.failed_share, percent);
+  setAttr(cell, 'data-level', zone.fails ? 'far' : null);
+  setAttr(cell, 'title', zone.fails
+    ? 'many more requests fail here than in another zone: host counts decide' : 'requests to the zone that failed');
 }
 
 /** Draws demand as an outline, served requests as a bar and the load line as a mark. */

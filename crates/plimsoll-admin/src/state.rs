@@ -6,6 +6,7 @@
 //! host's clock, not ages, so that unchanged parts of the document are not sent every second.
 
 use std::fmt;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use plimsoll_core::model::locality::Locality;
 use serde::{Deserialize, Serialize};
@@ -158,7 +159,7 @@ pub struct ClusterState {
     pub fleet: String,
     /// `ENFORCE`, `SHADOW` or `OFF`, if the host has modes.
     pub mode: Option<String>,
-    /// Progress of the ramp from host counts to measured demand, in percent.
+    /// Percentage of requests that measured demand sends.
     pub ramp_percent: Option<u32>,
     /// Policies for zones and hosts, for example `zone_aware, least_request`.
     pub policy: String,
@@ -245,6 +246,10 @@ pub struct ZoneState {
     pub utilization: Option<f64>,
     /// Load relative to the load line: 1 is on the line, more is overload.
     pub load: Option<f64>,
+    /// Share of the requests to the zone that failed, in the latest load reports, 0 to 1.
+    pub failed_share: Option<f64>,
+    /// Whether many more requests fail here than in another zone: demand does not steer then.
+    pub fails: bool,
     /// Measured share of the zone's demand that stays in the zone, 0 to 1.
     pub kept_local: Option<f64>,
     /// Planned share of the zone's demand that stays in the zone, 0 to 1.
@@ -380,6 +385,12 @@ impl fmt::Display for LocalityId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Locality::new(&self.region, &self.zone, &self.sub_zone).fmt(f)
     }
+}
+
+/// Returns the current time as Unix milliseconds.
+pub fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 #![allow(clippy::print_stdout, reason = "a bench prints its result")]
 
 #[path = "../tests/support/mod.rs"]
+#[allow(dead_code, reason = "the tests use more")]
 mod support;
 
 use std::net::SocketAddr;

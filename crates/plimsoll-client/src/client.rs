@@ -170,7 +170,7 @@ impl Client {
     pub async fn subscribe(&self, subscriptions: Subscriptions) -> Result<(), Error> {
         let command = SubscribeCommand::Replace(subscriptions);
         let sent = self.xds()?.commands.send(command).await;
-        sent.map_err(|_| Error::closed())
+        sent.map_err(|_| Error::runtime_ended())
     }
 
     /// Newest accepted version of a subscribed route configuration, once its clusters are known.
@@ -224,8 +224,8 @@ impl Client {
         xds.commands
             .send(SubscribeCommand::Pending(reply))
             .await
-            .map_err(|_| Error::closed())?;
-        let pending = pending.await.map_err(|_| Error::closed())?;
+            .map_err(|_| Error::runtime_ended())?;
+        let pending = pending.await.map_err(|_| Error::runtime_ended())?;
         // Resources that have arrived are in use when this returns.
         self.flush().await?;
         Ok(pending.into_iter().collect())
@@ -236,6 +236,12 @@ impl Client {
     #[cfg(feature = "xds")]
     pub fn routes_changed(&self) -> Option<watch::Receiver<u64>> {
         self.0.xds.as_ref().map(|xds| xds.routed.clone())
+    }
+
+    /// Whether the client is of no use any more, because its runtime has ended.
+    #[cfg(all(feature = "tonic", feature = "xds"))]
+    pub(crate) fn runtime_ended(&self) -> bool {
+        self.0.initial_fetch.runtime_ended()
     }
 
     #[cfg(all(feature = "tonic", feature = "xds"))]
@@ -365,7 +371,7 @@ impl Client {
         self.update(Update::StatedDemand(stated)).await?;
         checked
             .await
-            .map_err(|_| Error::closed())?
+            .map_err(|_| Error::runtime_ended())?
             .map_err(builder::invalid)?;
         self.flush().await
     }
@@ -410,7 +416,7 @@ impl Client {
             reply,
         };
         self.update(update).await?;
-        stats.await.map_err(|_| Error::closed())
+        stats.await.map_err(|_| Error::runtime_ended())
     }
 
     /// Explains how requests to a cluster are routed: routing state, preconditions, the share of
@@ -422,7 +428,7 @@ impl Client {
         let unknown = || Error::new(ErrorKind::UnknownCluster, message);
         answer
             .await
-            .map_err(|_| Error::closed())?
+            .map_err(|_| Error::runtime_ended())?
             .ok_or_else(unknown)
     }
 
@@ -451,7 +457,7 @@ impl Client {
     pub async fn cluster_statuses(&self) -> Result<Vec<ClusterStatus>, Error> {
         let (reply, answer) = oneshot::channel();
         self.update(Update::Status(reply)).await?;
-        answer.await.map_err(|_| Error::closed())
+        answer.await.map_err(|_| Error::runtime_ended())
     }
 
     /// Newest snapshot of a cluster: its hosts with their counters and load reports.
@@ -516,7 +522,7 @@ impl Client {
     async fn flush(&self) -> Result<(), Error> {
         let (reply, done) = oneshot::channel();
         self.update(Update::Flush(reply)).await?;
-        done.await.map_err(|_| Error::closed())
+        done.await.map_err(|_| Error::runtime_ended())
     }
 
     async fn update(&self, update: Update) -> Result<(), Error> {
@@ -524,6 +530,6 @@ impl Client {
             .updates
             .send(update)
             .await
-            .map_err(|_| Error::closed())
+            .map_err(|_| Error::runtime_ended())
     }
 }

@@ -31,6 +31,7 @@ use crate::request::attempt_span::Tracing;
 use crate::upstream::connection::ConnectionLimits;
 use crate::upstream::endpoint::{Endpoint, next_draw};
 
+pub(crate) mod backlog;
 pub(crate) mod dns;
 mod event_log;
 pub(crate) mod initial_fetch;
@@ -83,7 +84,7 @@ impl Cluster {
         let name = balancer.config().name();
         let authority = Authority::try_from(&**name);
         let limits = ConnectionLimits::new(Arc::clone(&settings.outlier_notify));
-        limits.config.store(Some(Arc::clone(balancer.config())));
+        limits.set_config(Arc::clone(balancer.config()));
         Self {
             name: Arc::clone(name),
             authority: authority.unwrap_or_else(|_| Authority::from_static("cluster")),
@@ -109,6 +110,7 @@ impl Cluster {
         let mut ready = self.ready.clone();
         match until(self.fetch_deadline, ready.wait_for(|ready| *ready)).await {
             Some(Ok(_)) => Ok(()),
+            Some(Err(_)) if self.initial_fetch.runtime_ended() => Err(Error::runtime_ended()),
             Some(Err(_)) => Err(Error::closed()),
             None => Err(self.not_ready()),
         }
@@ -136,6 +138,13 @@ impl Cluster {
 
     pub(crate) const fn fetch_deadline(&self) -> Option<tokio::time::Instant> {
         self.fetch_deadline
+    }
+
+    /// Whether requests no longer wait for the first endpoints.
+    pub(crate) fn initial_fetch_ended(&self) -> bool {
+        let now = tokio::time::Instant::now;
+        self.fetch_deadline
+            .is_some_and(|deadline| deadline <= now())
     }
 
     /// Name of the cluster in log lines about the initial fetch.
@@ -299,9 +308,6 @@ impl Drop for RetryPermit {
     }
 }
 
-#[cfg(test)]
-#[path = "../tests/support/captured_logs.rs"]
-pub(crate) mod captured_logs;
 #[cfg(test)]
 #[cfg(feature = "xds")]
 mod tests;

@@ -10,6 +10,8 @@ use std::sync::Arc;
 use plimsoll_xds::error_chain::describe;
 
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
+/// Cause of the errors of several requests.
+pub(crate) type SharedSource = Arc<dyn std::error::Error + Send + Sync>;
 
 /// Failure of a request or of a client's configuration. Match on [`Error::kind`] or
 /// [`Error::side`]; the text is for people and may change.
@@ -44,7 +46,9 @@ struct Repr {
     message: String,
     cluster: Option<Arc<str>>,
     address: Option<SocketAddr>,
-    source: Option<BoxError>,
+    source: Option<SharedSource>,
+    /// A dial ended with this error, so that the same request need not dial the host again.
+    failed_dial: bool,
 }
 
 /// Cause of an [`Error`], for programs to act on.
@@ -68,6 +72,8 @@ pub enum ErrorKind {
     Timeout,
     /// The connection failed while the request was in flight.
     Transport,
+    /// The client was dropped before its cluster had endpoints, or the runtime that it was built on
+    /// has ended: nothing updates its clusters any more.
     Closed,
 }
 
@@ -108,6 +114,7 @@ impl Error {
             cluster: None,
             address: None,
             source: None,
+            failed_dial: false,
         }))
     }
 
@@ -115,8 +122,19 @@ impl Error {
         Self::new(ErrorKind::Closed, "the client is shut down")
     }
 
-    pub(crate) fn with_source(mut self, source: impl Into<BoxError>) -> Self {
-        self.0.source = Some(source.into());
+    /// Error of a client whose tasks are gone although the client is not.
+    #[cold]
+    pub(crate) fn runtime_ended() -> Self {
+        let message = "the runtime that the client was built on has ended";
+        Self::new(ErrorKind::Closed, message)
+    }
+
+    pub(crate) fn with_source(self, source: impl Into<BoxError>) -> Self {
+        self.with_shared_source(source.into().into())
+    }
+
+    pub(crate) fn with_shared_source(mut self, source: SharedSource) -> Self {
+        self.0.source = Some(source);
         self
     }
 
@@ -128,6 +146,15 @@ impl Error {
     pub(crate) fn with_address(mut self, address: Option<SocketAddr>) -> Self {
         self.0.address = address;
         self
+    }
+
+    pub(crate) fn with_failed_dial(mut self) -> Self {
+        self.0.failed_dial = true;
+        self
+    }
+
+    pub(crate) fn is_failed_dial(&self) -> bool {
+        self.0.failed_dial
     }
 
     pub(crate) fn with_side(mut self, side: Side) -> Self {
@@ -198,6 +225,7 @@ impl fmt::Debug for Error {
             cluster,
             address,
             source,
+            failed_dial: _,
         } = &*self.0;
         let mut fields = f.debug_struct("Error");
         fields.field("kind", kind).field("side", side);

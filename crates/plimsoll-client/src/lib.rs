@@ -155,6 +155,8 @@ pub use service::reqwest::ReqwestService;
 pub use service::target::TargetService;
 #[cfg(feature = "tonic")]
 pub use service::tonic::{Channel, ChannelBody};
+#[doc(hidden)]
+pub use upstream::chunk_scan::ChunkScan;
 #[cfg(feature = "xds")]
 pub use xds::{
     IgnoredFields, ListenerCompiler, LoadReporting, RouteCompiler, RouteStatus, Subscriptions,
@@ -189,7 +191,7 @@ pub mod settings {
     };
     pub use plimsoll_core::model::endpoint_policy::{EndpointPolicy, HashFunction};
     pub use plimsoll_core::model::load_aware_locality::{ColdStart, RemoteMean};
-    pub use plimsoll_core::model::orca::UtilizationPrecedence;
+    pub use plimsoll_core::model::orca::{EndpointLoadMetricsFormat, UtilizationPrecedence};
     pub use plimsoll_core::model::outlier_detection::{
         FailurePercentageEjection, OutlierDetection, SuccessRateEjection,
     };

@@ -1,4 +1,4 @@
-//! Log lines of the client.
+//! Log lines of the client, besides those of events (`plimsoll_core::event::log_lines`).
 
 plimsoll_core::log_lines! {
     /// A host name of a STRICT_DNS or LOGICAL_DNS cluster could not be resolved. The addresses of
@@ -24,36 +24,6 @@ plimsoll_core::log_lines! {
         "If the counter `orca_report_errors` grows, correct the backend that reports.";
     /// An upstream connection ended with an error. Its requests fail or are retried.
     UPSTREAM_CONNECTION_CLOSED = Debug, "upstream connection closed with an error", "";
-    /// Measured fractions passed `staleness_threshold`. Host counts split traffic between zones,
-    /// unless another origin has fresh fractions.
-    FRACTIONS_STALE = Warn, "traffic fractions are stale; falling back to host counts \
-        unless another origin is fresh",
-        "Check the connection to the control plane and that proxies send load reports to it.";
-    /// New fractions of demand arrived; the previous ones had passed `staleness_threshold`.
-    FRACTIONS_RECOVERED = Info, "traffic fractions are fresh again", "";
-    /// The endpoints of a cluster changed.
-    MEMBERSHIP_CHANGED = Debug, "hosts changed", "";
-    /// Fewer hosts of a priority are healthy than `healthy_panic_threshold` asks for. Requests go
-    /// to all its hosts.
-    PANIC_ENTERED = Warn, "priority entered panic mode; host health is ignored",
-        "Find out why hosts fail their health checks or are ejected.";
-    /// Enough hosts of a priority are healthy again.
-    PANIC_LEFT = Info, "priority left panic mode", "";
-    /// Subsets gained their first host or lost their last.
-    SUBSETS_CHANGED = Debug, "subsets changed", "";
-    /// Endpoint metadata makes more subsets than `max_subsets`. Requests for a subset that was
-    /// left out use the fallback policy.
-    SUBSET_LIMIT_REACHED = Warn,
-        "subset limit reached; requests for further subsets use the fallback",
-        "Raise `max_subsets`, or select by metadata with fewer values.";
-    /// Zone-aware routing of a priority changed its state, for the `reason` given.
-    ZONE_ROUTING_CHANGED = Info, "zone-aware routing changed state",
-        "If it became inactive unexpectedly, look up `reason` in docs/explain.md.";
-    /// Reports of a locality expired before newer ones arrived, so load_aware_locality weighs it by
-    /// host count.
-    LOAD_REPORTS_EXPIRED = Warn, "load reports of a locality expired; weighing it by host count",
-        "Raise `remote_probe_fraction` or `weight_expiration_period`, or set \
-         `enable_oob_load_report`.";
     /// A response of the management server is invalid. It was answered with a NACK, and the
     /// previous resources stay in use.
     RESPONSE_REJECTED = Warn, "xDS response rejected (NACK); keeping the previous resources",
@@ -85,8 +55,6 @@ plimsoll_core::log_lines! {
         "Check the connection to the management server.";
     /// A health check or outlier detection changed its verdict on a host.
     HOST_HEALTH_CHANGED = Debug, "host health changed", "";
-    /// A stream of out-of-band load reports ended. It is opened again after a back-off.
-    OOB_STREAM_CLOSED = Debug, "out-of-band load report stream closed", "";
     /// A health check got no response: the connection failed or was closed.
     HEALTH_CHECK_FAILED = Debug, "health check failed", "";
     /// A certificate, key or CA file of a cluster changed and cannot be used. New connections use

@@ -1,5 +1,6 @@
 //! One request: its options, the pick of a host, attempts and retries, and its bodies.
 
+pub(crate) mod admission;
 pub(crate) mod attempt_span;
 pub(crate) mod body;
 pub(crate) mod call;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::uri::Scheme;
 use http::{Request, Response};
 use http_body::Body;
 use plimsoll_core::picker::PickArgs;
@@ -58,6 +59,8 @@ pub struct ClusterService {
     picker: Option<HostPicker>,
     pool: usize,
     defaults: RequestOptions,
+    /// Whether `https` in a request's URI says nothing about the connection to the host.
+    ignores_scheme: bool,
 }
 
 impl ClusterService {
@@ -67,6 +70,7 @@ impl ClusterService {
             picker: None,
             pool,
             defaults: RequestOptions::default(),
+            ignores_scheme: false,
         }
     }
 
@@ -88,6 +92,51 @@ impl ClusterService {
         self
     }
 
+    /// Sends requests with the scheme `https`, too, to a cluster without TLS, in plain text: for
+    /// proxies, which forward the scheme that a request arrived with. Without this they fail with
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config).
+    #[must_use]
+    pub const fn ignore_scheme(mut self) -> Self {
+        self.ignores_scheme = true;
+        self
+    }
+
+    /// Sends a request; `waited` says that it has waited for the routes that name this cluster.
+    pub(crate) fn send<B>(&mut self, mut request: Request<B>, waited: bool) -> ResponseFuture
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let picker = self
+            .picker
+            .get_or_insert_with(|| self.cluster.checkout_picker());
+        let upstream = self.cluster.options.load_full();
+        let options = request
+            .extensions_mut()
+            .remove::<RequestOptions>()
+            .unwrap_or_else(|| self.defaults.clone())
+            .merge_metadata_match(request.extensions_mut().remove());
+        let args = PickArgs {
+            hash: options.hash,
+            avoid: &[],
+            metadata_match: options.metadata_match.as_ref(),
+            _non_exhaustive: (),
+        };
+        let first = destination::pick(&self.cluster, picker, &upstream, args);
+        let secure = request.uri().scheme() == Some(&Scheme::HTTPS);
+        let call = Call::new(Arc::clone(&self.cluster), upstream, options, self.pool)
+            .with_waited(waited)
+            .with_request_end(request.extensions_mut().remove())
+            .with_needs_tls(secure && !self.ignores_scheme)
+            .with_parent(self.cluster.tracing.parent(&request));
+        let source = RequestSource::new(request.map(RequestBody::new), &call.options.retry);
+        if call.span.is_disabled() {
+            return Box::pin(call.run(first, source));
+        }
+        let span = call.span.clone();
+        Box::pin(call.run(first, source).instrument(span))
+    }
+
     /// Name of the cluster that requests are sent to.
     pub fn cluster_name(&self) -> &str {
         &self.cluster.name
@@ -96,7 +145,10 @@ impl ClusterService {
 
 impl Clone for ClusterService {
     fn clone(&self) -> Self {
-        Self::new(Arc::clone(&self.cluster), self.pool).with_defaults(self.defaults.clone())
+        let mut clone = Self::new(Arc::clone(&self.cluster), self.pool);
+        clone.defaults = self.defaults.clone();
+        clone.ignores_scheme = self.ignores_scheme;
+        clone
     }
 }
 
@@ -122,32 +174,8 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let picker = self
-            .picker
-            .get_or_insert_with(|| self.cluster.checkout_picker());
-        let upstream = self.cluster.options.load_full();
-        let options = request
-            .extensions_mut()
-            .remove::<RequestOptions>()
-            .unwrap_or_else(|| self.defaults.clone())
-            .merge_metadata_match(request.extensions_mut().remove());
-        let args = PickArgs {
-            hash: options.hash,
-            avoid: &[],
-            metadata_match: options.metadata_match.as_ref(),
-            _non_exhaustive: (),
-        };
-        let first = destination::pick(&self.cluster, picker, &upstream, args);
-        let call = Call::new(Arc::clone(&self.cluster), upstream, options, self.pool)
-            .with_request_end(request.extensions_mut().remove())
-            .with_parent(self.cluster.tracing.parent(&request));
-        let source = RequestSource::new(request.map(RequestBody::new), &call.options.retry);
-        if call.span.is_disabled() {
-            return Box::pin(call.run(first, source));
-        }
-        let span = call.span.clone();
-        Box::pin(call.run(first, source).instrument(span))
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        self.send(request, false)
     }
 }
 

@@ -5,16 +5,14 @@
 #![cfg(feature = "tls")]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-#[path = "support/authority.rs"]
-mod authority;
+#[allow(dead_code, reason = "this program uses a part")]
 mod support;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use authority::Authority;
 use plimsoll_client::{Client, Cluster, Tls};
-use rcgen::SanType;
+use plimsoll_testing::Authority;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -29,7 +27,7 @@ const SUITE: CipherSuite = CipherSuite::TLS13_CHACHA20_POLY1305_SHA256;
 
 /// A server that responds with the cipher suite of the connection.
 async fn suite_server(authority: &Authority) -> SocketAddr {
-    let (certificate, key) = authority.sign(&[SanType::IpAddress([127, 0, 0, 1].into())]);
+    let (certificate, key) = authority.issue(&["127.0.0.1"]);
     let chain = CertificateDer::pem_slice_iter(certificate.as_bytes())
         .collect::<Result<_, _>>()
         .unwrap();

@@ -26,7 +26,8 @@ pub struct Args {
 
 const AFTER_HELP: &str = "\
 Suites: zone_aware, priority, locality_wrr, pickers, load_aware_locality, orca, cswrr,
-outlier_detection, lrs, subset. Cases of the kinds peek and child_lifecycle are skipped.
+outlier_detection, lrs, subset, silent_reports. Cases of the kinds peek and child_lifecycle are
+skipped.
 
 Every key of `expected` is compared: integers exactly, other numbers within 1e-9 or the case's own
 `tolerance`. What an object under such a key leaves out must be null, 0 or empty. A key the runner

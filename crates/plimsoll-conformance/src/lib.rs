@@ -11,6 +11,7 @@ mod case;
 pub mod command;
 mod compare;
 mod cswrr;
+mod demand_under_failure;
 mod load_aware_locality;
 mod locality_wrr;
 mod lrs;
@@ -20,8 +21,10 @@ mod pickers;
 mod policies;
 mod priority;
 mod report;
+mod silent_reports;
 mod subset;
 mod translate;
+mod transport;
 mod zone_aware;
 
 use std::fs;
@@ -97,7 +100,7 @@ type Runner = fn(&Case) -> CaseResult;
 type Suite = (&'static str, &'static str, Runner);
 
 #[rustfmt::skip]
-const SUITES: [Suite; 10] = [
+const SUITES: [Suite; 13] = [
     ("zone_aware", "Zone aware routing", zone_aware::run),
     ("priority", "Priority load", priority::run),
     ("locality_wrr", "Locality weighted round robin", locality_wrr::run),
@@ -108,6 +111,9 @@ const SUITES: [Suite; 10] = [
     ("outlier_detection", "Outlier detection", outlier_detection::run),
     ("lrs", "Load report stream client", lrs::run),
     ("subset", "Subset load balancer", subset::run),
+    ("demand_under_failure", "Demand under failure", demand_under_failure::run),
+    ("silent_reports", "Load reports that stop", silent_reports::run),
+    ("transport", "Transportation problem", transport::run),
 ];
 
 /// Kinds of cases about preconnecting and child balancers, which Plimsoll does not have.

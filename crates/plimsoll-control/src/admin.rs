@@ -11,6 +11,8 @@ mod routes;
 
 pub use metrics::METRICS;
 pub(crate) use metrics::families;
+#[cfg(test)]
+pub(crate) use report::only_cluster;
 pub use report::{class_name, delivery, mode_name};
 #[cfg(feature = "schema")]
 pub use responses::schemas;

@@ -2,23 +2,23 @@
 //! accepted a change. Kept in bounded memory and served at `/api/v1/audit`; every entry is also a
 //! line of the log and an event of the dashboard.
 //!
-//! `diff` compares configurations, `relayed` collects changes of a relayed server. The writer
-//! begins an entry when it applies a change, and names the discovery streams whose resources
-//! change; the streams report when their client has accepted all of it (ACK), or refused something
-//! (NACK).
+//! `diff` compares configurations, `describe` has the texts and log lines, `relayed` collects
+//! changes of a relayed server. The writer begins an entry when it applies a change, and names the
+//! discovery streams whose resources change; the streams report when their client has accepted all
+//! of it (ACK), or refused something (NACK).
 
+mod describe;
 mod diff;
 mod relayed;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use plimsoll_core::time::Instant;
 
-use crate::server::cut;
+use crate::events::cut;
 
 pub(crate) use diff::discovered_changes;
 pub use diff::{Change, changes};
@@ -247,66 +247,6 @@ impl Log {
 
     fn delivery(&mut self, number: u64) -> Option<&mut Delivery> {
         self.entry(number)?.delivery.as_mut()
-    }
-}
-
-impl AuditEntry {
-    /// Returns the entry as a sentence, such as
-    /// `orders: mode SHADOW → ENFORCE, ramp 10 → 50, control.yaml:14`.
-    pub fn text(&self) -> String {
-        match self.kind {
-            AuditKind::Started => "started".to_owned() + &self.listed(" with "),
-            AuditKind::Changed if self.changes.is_empty() => {
-                format!("{}: nothing changed", self.by)
-            }
-            AuditKind::Changed => self.listed(""),
-            AuditKind::Refused => {
-                let reason = self.reason.as_deref().unwrap_or_default();
-                format!("{} refused: {reason}", self.by)
-            }
-        }
-    }
-
-    /// Lists the changes by service, with the places where they are written.
-    fn listed(&self, before: &str) -> String {
-        let mut text = String::new();
-        let mut rest = &self.changes[..];
-        while let Some(first) = rest.first() {
-            let same = rest.iter().take_while(|each| each.service == first.service);
-            let count = same.count();
-            let (group, others) = rest.split_at(count);
-            let separator = if text.is_empty() { before } else { "; " };
-            let _ = write!(text, "{separator}{}", diff::sentence(group));
-            rest = others;
-        }
-        if self.more_changes > 0 {
-            let _ = write!(text, "; and {} more", self.more_changes);
-        }
-        text
-    }
-}
-
-impl Delivered {
-    /// Returns the delivery as a sentence.
-    pub fn text(&self) -> String {
-        let Self { number, delivery } = self;
-        let streams = match delivery.streams {
-            1 => "1 proxy".to_owned(),
-            streams => format!("{streams} proxies"),
-        };
-        let mut text = match (delivery.accepted, delivery.last_ack) {
-            (accepted, Some(last)) if accepted == delivery.streams => {
-                format!(
-                    "change {number} accepted by {streams} within {} ms",
-                    last.as_millis()
-                )
-            }
-            (accepted, _) => format!("change {number} accepted by {accepted} of {streams}"),
-        };
-        if delivery.refused > 0 {
-            let _ = write!(text, ", refused by {}", delivery.refused);
-        }
-        text
     }
 }
 

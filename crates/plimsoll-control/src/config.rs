@@ -3,11 +3,15 @@
 //! `yaml` has the format of the files; `endpoints`, `service` and `routes` have parts of it. Errors
 //! name the file, the field and its line and column. `source` loads and watches the files.
 
+mod consul;
 mod cost;
+mod discovered;
 mod endpoints;
 mod faults;
+mod groups;
 mod kubernetes;
 mod limits;
+pub(crate) mod objective;
 mod origins;
 mod otlp;
 mod removal;
@@ -16,26 +20,29 @@ mod routes;
 mod schema;
 mod security;
 mod service;
+mod settings;
 mod store;
 mod yaml;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_core::model::locality::Locality;
 use plimsoll_core::planner::config::DEFAULT_REPORT_INTERVAL;
 use plimsoll_core::planner::{PlannerConfig, PlannerConfigParts};
 use plimsoll_core::units::FieldError;
 use plimsoll_serve::ServerTlsSettings;
 use plimsoll_xds::yaml::{ConfigError, Document};
 
-use crate::delivery::shortest_staleness_threshold;
+use crate::delivery::{refuse_without_effect, shortest_staleness_threshold};
 use crate::identity::Rules;
+use crate::sources::SourceId;
 use faults::ParsedFile;
 
+pub use consul::Consul;
 pub use cost::Cost;
+pub use discovered::ServiceDefaults;
+pub use groups::{Addresses, FleetOptions, Operation, Reporting};
 pub use kubernetes::Kubernetes;
 pub use limits::Limits;
 #[cfg(test)]
@@ -47,7 +54,8 @@ pub use plimsoll_serve::ConfigFile;
 pub(crate) use removal::check_removal;
 pub use routes::Listener;
 pub use security::{IncomingLimits, Insecure, RelayTls};
-pub use service::{Delivery, Mode, Service};
+pub use service::{BesidePolicy, Delivery, Mode, Service};
+pub(crate) use settings::{Agreement, SETTINGS, restart_needed};
 pub(crate) use store::DEFAULT_LEASE_TTL;
 pub use store::Store;
 use store::StoreYaml;
@@ -83,45 +91,19 @@ pub struct Relay {
 /// Validated configuration of a control plane.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ControlConfig {
-    pub listen: SocketAddr,
-    /// Certificates of ADS and LRS; `None` for plain text.
-    pub tls: Option<ServerTlsSettings>,
-    /// Allows `listen` and `admin` to be reachable from other machines without TLS.
-    pub insecure: bool,
+    pub addresses: Addresses,
     pub rules: Arc<Rules>,
-    /// Address of the admin API; `None` disables it.
-    pub admin: Option<SocketAddr>,
-    pub admin_tls: Option<ServerTlsSettings>,
-    /// Address of the admin API for reading only.
-    pub read_only: Option<SocketAddr>,
-    pub load_reporting_interval: Duration,
-    pub report_endpoint_granularity: bool,
-    /// Settings of the planner as in the file; [`Self::heartbeat`] may shorten its heartbeat.
-    pub planner: PlannerConfig,
-    /// Error if `demand.heartbeat` is too long for the `staleness_threshold` of a service. The
-    /// command `plimsoll check` reports it; a running control plane uses a shorter heartbeat.
-    pub heartbeat_error: Option<FileError>,
-    /// Names under which a proxy may request the assignment of its own fleet.
-    pub local_cluster_names: Vec<Arc<str>>,
-    pub leave_after: Duration,
-    /// Time without updates after which stock Envoys discard the assignment of their own fleet.
-    pub endpoint_stale_after: Option<Duration>,
+    pub reporting: Reporting,
+    pub fleets: FleetOptions,
     pub relay: Option<Relay>,
     /// Kubernetes cluster whose Services are used beside those of the files.
     pub kubernetes: Option<Kubernetes>,
+    /// Consul whose services are used beside those of the files.
+    pub consul: Option<Consul>,
     /// What replicas share; `None` for a single process.
     pub store: Option<Store>,
-    /// Zones of proxies whose demand counts, beside those with endpoints of a service.
-    pub zones: BTreeSet<Locality>,
-    pub limits: Limits,
-    /// Largest part of the services, listeners, endpoints or rules that an edit may remove. Below
-    /// 100, it may not remove a section that protects the control plane or finds services either.
-    pub max_removed_percent: u32,
-    /// Price of traffic between zones, for estimates.
-    pub cost: Cost,
-    /// Where metrics are exported to; `None` for nowhere.
-    pub otlp: Option<Otlp>,
-    pub services: BTreeMap<Arc<str>, Arc<Service>>,
+    pub operation: Operation,
+    pub services: Arc<BTreeMap<Arc<str>, Arc<Service>>>,
     pub listeners: BTreeMap<Arc<str>, Arc<Listener>>,
     pub origins: Origins,
 }
@@ -161,8 +143,7 @@ impl ControlConfig {
             .map_err(at_main)?;
         for file in included {
             let mut yaml: FileYaml = file.read()?;
-            let added = yaml
-                .check_included()
+            let added = settings::check_included(&yaml)
                 .and_then(|()| config.add(&mut yaml, &file.name, &file.document, &mut files));
             added.map_err(|error| file.error(file.document.locate(error)))?;
         }
@@ -170,7 +151,8 @@ impl ControlConfig {
         Arc::make_mut(&mut config.rules).services = config.services.keys().cloned().collect();
         if yaml.demand.heartbeat.is_some() {
             let error = config.check_heartbeat().err();
-            config.heartbeat_error = error.map(|error| main.error(document.locate(error)));
+            config.reporting.heartbeat_error =
+                error.map(|error| main.error(document.locate(error)));
         }
         Ok(config)
     }
@@ -215,38 +197,34 @@ impl ControlConfig {
             relays: yaml.relay.is_some(),
         };
         Ok(Self {
-            listen: yaml.address("listen", yaml.listen.as_deref(), "127.0.0.1:18000")?,
-            tls,
-            insecure: yaml.insecure,
+            addresses: addresses(yaml, tls)?,
             rules: Arc::new(rules),
-            admin_tls: yaml.admin_tls.as_ref().map(|tls| tls.validate(false)),
-            read_only: match yaml.read_only.as_deref() {
-                None | Some("") => None,
-                address => Some(yaml.address("read_only", address, "127.0.0.1:18002")?),
+            reporting: Reporting {
+                load_reporting_interval: interval,
+                report_endpoint_granularity: yaml.load_reporting.report_endpoint_granularity,
+                planner,
+                heartbeat_error: None,
             },
-            admin: match yaml.admin.as_deref() {
-                Some("") => None,
-                admin => Some(yaml.address("admin", admin, "127.0.0.1:18001")?),
+            fleets: FleetOptions {
+                local_cluster_names,
+                leave_after: yaml
+                    .fleets
+                    .leave_after
+                    .map_or(DEFAULT_LEAVE_AFTER, |after| after.0),
+                endpoint_stale_after: yaml.fleets.endpoint_stale_after.map(|after| after.0),
+                zones: yaml.fleets.zones()?,
             },
-            load_reporting_interval: interval,
-            report_endpoint_granularity: yaml.load_reporting.report_endpoint_granularity,
-            planner,
-            heartbeat_error: None,
-            local_cluster_names,
-            leave_after: yaml
-                .fleets
-                .leave_after
-                .map_or(DEFAULT_LEAVE_AFTER, |after| after.0),
-            endpoint_stale_after: yaml.fleets.endpoint_stale_after.map(|after| after.0),
             relay: yaml.relay.as_ref().map(RelayYaml::validate).transpose()?,
             kubernetes: yaml.kubernetes()?,
+            consul: yaml.consul()?,
             store: yaml.store.as_ref().map(StoreYaml::validate).transpose()?,
-            zones: yaml.fleets.zones()?,
-            limits,
-            max_removed_percent: yaml.reload.max_removed_percent()?,
-            cost: yaml.cost()?,
-            otlp: yaml.otlp()?,
-            services: BTreeMap::new(),
+            operation: Operation {
+                limits,
+                max_removed_percent: yaml.reload.max_removed_percent()?,
+                cost: yaml.cost()?,
+                otlp: yaml.otlp()?,
+            },
+            services: Arc::default(),
             listeners: BTreeMap::new(),
             origins: Origins::default(),
         })
@@ -261,15 +239,22 @@ impl ControlConfig {
     ) -> Result<(), FieldError> {
         let services = std::mem::take(&mut yaml.services);
         for (index, service) in services.into_iter().enumerate() {
-            let service = service
-                .validate()
-                .map_err(|error| error.under(&format!("services[{index}]")))?;
+            let under = |error: FieldError| error.under(&format!("services[{index}]"));
+            if self.relay.is_some() {
+                service.check_relayed().map_err(under)?;
+            }
+            let service = service.validate().map_err(under)?;
+            refuse_without_effect(&service).map_err(under)?;
             let name = Arc::clone(service.name());
             if self.relay.is_some() && !service.assignment.endpoints().is_empty() {
                 return Err(FieldError::new(
                     format!("services[{index}].endpoints"),
                     "must be empty with a relay: endpoints come from the relayed server",
                 ));
+            }
+            if self.relay.is_some() {
+                let checked = service.settings.check_relayed();
+                checked.map_err(|error| under(error.under("cluster")))?;
             }
             if let Some(other) = files.insert(Arc::clone(&name), file.to_owned()) {
                 return Err(FieldError::new(
@@ -278,7 +263,7 @@ impl ControlConfig {
                 ));
             }
             self.origins.add(&name, file, document, index);
-            self.services.insert(name, Arc::new(service));
+            Arc::make_mut(&mut self.services).insert(name, Arc::new(service));
         }
         for (index, listener) in std::mem::take(&mut yaml.listeners).into_iter().enumerate() {
             let path = format!("listeners[{index}]");
@@ -294,34 +279,38 @@ impl ControlConfig {
         Ok(())
     }
 
-    /// Returns a hash of what all replicas of a control plane should have in common.
+    /// Whether another configuration differs in its services at most.
+    pub(crate) fn has_same_settings(&self, other: &Self) -> bool {
+        // The rules have the names of the services, and the error depends on their thresholds.
+        let without_services = |config: &Self| {
+            let mut settings = Self {
+                services: Arc::default(),
+                rules: Arc::default(),
+                ..config.clone()
+            };
+            settings.reporting.heartbeat_error = None;
+            settings
+        };
+        self.rules.has_same_settings(&other.rules)
+            && without_services(self) == without_services(other)
+    }
+
+    /// Whether demand for every reported cluster counts: if a relay is configured without services.
+    pub(crate) fn wants_all_reports(&self) -> bool {
+        self.relay.is_some() && self.services.is_empty()
+    }
+
+    /// Returns a hash of what all replicas of a control plane should have in common, if all of it
+    /// is in force; the same in all versions that understand the file.
     pub fn fingerprint(&self) -> u64 {
-        let Self {
-            load_reporting_interval,
-            planner,
-            local_cluster_names,
-            leave_after,
-            endpoint_stale_after,
-            relay,
-            zones,
-            rules,
-            services,
-            listeners,
-            ..
-        } = self;
-        let settings = (load_reporting_interval, planner, local_cluster_names);
-        let rule_zones: BTreeSet<Locality> = rules.zones().collect();
-        let fleets = (leave_after, endpoint_stale_after, relay, zones, rule_zones);
-        // Debug output is the same in all processes of a version: the maps are sorted.
-        let text = format!("{settings:?}{fleets:?}{services:?}{listeners:?}");
-        xxhash_rust::xxh64::xxh64(text.as_bytes(), 0)
+        settings::hash(self, self)
     }
 
     /// Returns the interval at which demand is confirmed to proxies: `demand.heartbeat`, or a third
     /// of the shortest `staleness_threshold` if that is shorter (decision 0024). If it is
     /// shortened, also returns the service with this threshold, and the threshold.
     pub fn heartbeat(&self) -> (Duration, Option<(&Service, Duration)>) {
-        let written = self.planner.heartbeat();
+        let written = self.reporting.planner.heartbeat();
         let services = self.services.values().map(AsRef::as_ref);
         match shortest_staleness_threshold(services) {
             Some((service, threshold)) if written > threshold / 3 => {
@@ -339,7 +328,7 @@ impl ControlConfig {
         let reason = format!(
             "{:?} is too long for service {}: its staleness_threshold is {threshold:?}, and demand \
              must be confirmed three times in that time; at most {longest:?}",
-            self.planner.heartbeat(),
+            self.reporting.planner.heartbeat(),
             service.name(),
         );
         Err(FieldError::new("demand.heartbeat", reason))
@@ -349,14 +338,14 @@ impl ControlConfig {
     /// allows it.
     pub fn check_exposure(&self) -> Result<(), FieldError> {
         let Insecure { xds, admin } = self.insecure_listeners();
-        let admin = self.admin.filter(|_| admin);
+        let admin = self.addresses.admin.filter(|_| admin);
         let listeners = [
-            ("listen", xds.then_some(self.listen), "tls"),
+            ("listen", xds.then_some(self.addresses.listen), "tls"),
             ("admin", admin, "admin_tls"),
         ];
         for (field, address, tls) in listeners {
             if let Some(address) = address
-                && !self.insecure
+                && !self.addresses.insecure
             {
                 let reason = format!(
                     "other machines can connect to {address} without TLS; set {tls}, or insecure: \
@@ -372,9 +361,9 @@ impl ControlConfig {
     /// that is `written`, if the other one has its default.
     pub fn check_addresses(&self, written: impl Fn(&str) -> bool) -> Result<(), FieldError> {
         let sockets = [
-            ("listen", Some(self.listen)),
-            ("admin", self.admin),
-            ("read_only", self.read_only),
+            ("listen", Some(self.addresses.listen)),
+            ("admin", self.addresses.admin),
+            ("read_only", self.addresses.read_only),
         ];
         for (index, (field, address)) in sockets.iter().enumerate() {
             for (other, earlier) in &sockets[..index] {
@@ -398,16 +387,17 @@ impl ControlConfig {
     /// it takes no secrets and changes nothing.
     pub fn insecure_listeners(&self) -> Insecure {
         Insecure {
-            xds: self.tls.is_none() && security::is_exposed(self.listen),
-            admin: self.admin_tls.is_none() && self.admin.is_some_and(security::is_exposed),
+            xds: self.addresses.tls.is_none() && security::is_exposed(self.addresses.listen),
+            admin: self.addresses.admin_tls.is_none()
+                && self.addresses.admin.is_some_and(security::is_exposed),
         }
     }
 
-    /// Checks that every route refers to a service. With a relay, and with services of Kubernetes,
+    /// Checks that every route refers to a service. With a relay or a source beside the files,
     /// other clusters are accepted.
     fn check_routes(&self) -> Result<(), FieldError> {
-        // Services of Kubernetes come and go.
-        if self.relay.is_some() || self.kubernetes.is_some() {
+        // Discovered services come and go.
+        if self.relay.is_some() || !SourceId::discovered(self).is_empty() {
             return Ok(());
         }
         let known: BTreeSet<&str> = self.services.keys().map(AsRef::as_ref).collect();
@@ -424,6 +414,23 @@ impl ControlConfig {
         }
         Ok(())
     }
+}
+
+fn addresses(yaml: &FileYaml, tls: Option<ServerTlsSettings>) -> Result<Addresses, FieldError> {
+    Ok(Addresses {
+        listen: yaml.address("listen", yaml.listen.as_deref(), "127.0.0.1:18000")?,
+        tls,
+        insecure: yaml.insecure,
+        admin_tls: yaml.admin_tls.as_ref().map(|tls| tls.validate(false)),
+        read_only: match yaml.read_only.as_deref() {
+            None | Some("") => None,
+            address => Some(yaml.address("read_only", address, "127.0.0.1:18002")?),
+        },
+        admin: match yaml.admin.as_deref() {
+            Some("") => None,
+            admin => Some(yaml.address("admin", admin, "127.0.0.1:18001")?),
+        },
+    })
 }
 
 fn report_interval(yaml: &FileYaml) -> Result<Duration, FieldError> {

@@ -1,37 +1,12 @@
-//! [`Counters`]: event counters for `/metrics`. The writer task and the load reporting streams
-//! increment them; totals of discovery are in `server::StreamRecords`. Names and help texts are in
-//! `admin::metrics`. Labels never name nodes, of which there may be thousands.
+//! [`Counters`]: event counters for `/metrics`. Events say what they count
+//! ([`Description`](crate::events::Description)), the rest is counted here; totals of discovery are
+//! in `server::StreamRecords`. Names and help texts are in `admin::metrics`. Labels never name
+//! nodes, of which there may be thousands.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use plimsoll_core::planner::UpdateCause;
-use plimsoll_core::planner::{IgnoreReason, LeaveReason, PlannerEvent};
-
-use crate::fleet::OpenRefusal;
-use crate::state::ControlEvent;
-
-/// Reasons why a report about a cluster is ignored.
-pub(crate) const IGNORED: [&str; 7] = [
-    "unknown_cluster",
-    "implausible_interval",
-    "implausible_rate",
-    "node_without_id",
-    "node_without_locality",
-    "unknown_zone",
-    "too_many_clusters",
-];
-/// Reasons why the demand of a node is no longer counted.
-pub(crate) const LEFT: [&str; 2] = ["silent", "disconnected"];
-/// Causes of plans, as labels.
-pub(crate) const CAUSES: [&str; 6] = [
-    "heartbeat",
-    "fractions_moved",
-    "zones_changed",
-    "first_data",
-    "warmed_up",
-    "no_data",
-];
+use crate::sources::SourceId;
 
 /// Counts by metric and label value; the label value is empty for metrics without label.
 type Counts = BTreeMap<(&'static str, &'static str), u64>;
@@ -41,49 +16,6 @@ type Counts = BTreeMap<(&'static str, &'static str), u64>;
 pub(crate) struct Counters(Arc<Mutex<Counts>>);
 
 impl Counters {
-    pub(crate) fn event(&self, event: &ControlEvent) {
-        match event {
-            ControlEvent::Planned(plan) => self.add("plans_total", cause(plan.cause), 1),
-            ControlEvent::Planner(PlannerEvent::ReportIgnored { reason, .. }) => {
-                self.ignored(ignored(*reason), 1);
-            }
-            ControlEvent::Planner(PlannerEvent::NodeJoined { .. }) => {
-                self.add("reporters_joined_total", "", 1);
-            }
-            ControlEvent::Planner(PlannerEvent::NodeLeft { reason, .. }) => {
-                self.add("reporters_left_total", left(*reason), 1);
-            }
-            ControlEvent::Planner(PlannerEvent::NodeCapped { .. }) => {
-                self.add("nodes_capped_total", "", 1);
-            }
-            ControlEvent::SharedId { .. } => self.add("identity_mistakes_total", "shared_id", 1),
-            ControlEvent::UnknownLocality { locality, .. } => {
-                let kind = if locality.is_unset() {
-                    "no_locality"
-                } else {
-                    "unknown_locality"
-                };
-                self.add("identity_mistakes_total", kind, 1);
-            }
-            ControlEvent::StreamRefused { refusal, .. } => match refusal {
-                OpenRefusal::DuplicateId { .. } => self.add("duplicate_nodes_total", "", 1),
-                refusal => self.limit_exceeded(refusal.limit()),
-            },
-            ControlEvent::DuplicateNode { .. } => self.add("duplicate_nodes_total", "", 1),
-            ControlEvent::StoreConnected { .. }
-            | ControlEvent::StoreLost { .. }
-            | ControlEvent::Planner(PlannerEvent::NodeMoved { .. })
-            | ControlEvent::ConfigApplied { .. }
-            | ControlEvent::HeartbeatShortened { .. }
-            | ControlEvent::FleetChanged { .. } => {}
-        }
-    }
-
-    /// Counts something that was refused, cut or delayed because of a limit of the configuration.
-    pub(crate) fn limit_exceeded(&self, limit: &'static str) {
-        self.add("limit_exceeded_total", limit, 1);
-    }
-
     pub(crate) fn load_report(&self) {
         self.add("load_reports_total", "", 1);
     }
@@ -103,9 +35,12 @@ impl Counters {
         self.add("config_removals_refused_total", "", 1);
     }
 
-    /// Counts a setting of a Kubernetes object that is not in force.
-    pub(crate) fn kubernetes_refused(&self) {
-        self.add("kubernetes_settings_refused_total", "", 1);
+    /// Counts a setting or an object of a source that is not in force.
+    pub(crate) fn setting_refused(&self, source: SourceId) {
+        self.add("source_settings_refused_total", source.label(), 1);
+        if source == SourceId::Kubernetes {
+            self.add("kubernetes_settings_refused_total", "", 1);
+        }
     }
 
     /// Counts an export of metrics.
@@ -125,7 +60,8 @@ impl Counters {
         self.lock().clone()
     }
 
-    fn add(&self, metric: &'static str, label: &'static str, count: u64) {
+    /// Adds to a counter; the label is empty for counters without label.
+    pub(crate) fn add(&self, metric: &'static str, label: &'static str, count: u64) {
         *self.lock().entry((metric, label)).or_default() += count;
     }
 
@@ -134,45 +70,25 @@ impl Counters {
     }
 }
 
-/// Returns the name of an update's cause in the admin API and in metrics.
-pub(crate) const fn cause(cause: UpdateCause) -> &'static str {
-    match cause {
-        UpdateCause::FirstData => "first_data",
-        UpdateCause::FractionsMoved => "fractions_moved",
-        UpdateCause::Heartbeat => "heartbeat",
-        UpdateCause::NoData => "no_data",
-        UpdateCause::WarmedUp => "warmed_up",
-        UpdateCause::ZonesChanged => "zones_changed",
-    }
-}
-
-pub(crate) const fn ignored(reason: IgnoreReason) -> &'static str {
-    match reason {
-        IgnoreReason::ImplausibleInterval => "implausible_interval",
-        IgnoreReason::ImplausibleRate => "implausible_rate",
-        IgnoreReason::NodeWithoutId => "node_without_id",
-        IgnoreReason::NodeWithoutLocality => "node_without_locality",
-        IgnoreReason::UnknownZone => "unknown_zone",
-        IgnoreReason::TooManyClusters => "too_many_clusters",
-    }
-}
-
-pub(crate) const fn left(reason: LeaveReason) -> &'static str {
-    match reason {
-        LeaveReason::Disconnected => "disconnected",
-        LeaveReason::Silent => "silent",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use plimsoll_core::model::locality::Locality;
+    use plimsoll_core::planner::{IgnoreReason, LeaveReason, PlannerEvent, UpdateCause};
+    use plimsoll_core::time::Instant;
 
     use super::*;
+    use crate::events::reasons::Reason;
+    use crate::events::{ControlEvent, Events};
+    use crate::fleet::OpenRefusal;
+
+    fn count(events: &Events, event: &ControlEvent) {
+        events.tell(event.describe(), Instant::ORIGIN);
+    }
 
     #[test]
     fn events_are_counted_by_reason() {
-        let counters = Counters::default();
+        let events = Events::default();
+        let counters = &events.counters;
         let event = |reason| {
             ControlEvent::Planner(PlannerEvent::NodeLeft {
                 fleet: "gateway".into(),
@@ -181,9 +97,9 @@ mod tests {
                 reason,
             })
         };
-        counters.event(&event(LeaveReason::Silent));
-        counters.event(&event(LeaveReason::Silent));
-        counters.event(&event(LeaveReason::Disconnected));
+        count(&events, &event(LeaveReason::Silent));
+        count(&events, &event(LeaveReason::Silent));
+        count(&events, &event(LeaveReason::Disconnected));
         let values = counters.values();
         let left = |reason| values[&("reporters_left_total", reason)];
         assert_eq!((left("silent"), left("disconnected")), (2, 1));
@@ -191,24 +107,31 @@ mod tests {
 
     #[test]
     fn refusals_are_counted_by_limit() {
-        let counters = Counters::default();
+        let events = Events::default();
+        let counters = &events.counters;
         let refused = |refusal| ControlEvent::StreamRefused {
             fleet: "edge".into(),
             node: "1".into(),
             refusal,
         };
-        counters.event(&refused(OpenRefusal::Nodes(1)));
-        counters.event(&refused(OpenRefusal::Zones(1)));
-        counters.event(&refused(OpenRefusal::Zones(1)));
+        count(&events, &refused(OpenRefusal::Nodes(1)));
+        count(&events, &refused(OpenRefusal::Zones(1)));
+        count(&events, &refused(OpenRefusal::Zones(1)));
         let [first, second] = [1, 2].map(|last| std::net::IpAddr::from([10, 0, 0, last]).into());
-        counters.event(&refused(OpenRefusal::DuplicateId { first, second }));
-        counters.event(&ControlEvent::Planner(PlannerEvent::NodeCapped {
-            fleet: "edge".into(),
-            node: "1".into(),
-            locality: Locality::zone_only("a"),
-            reported_per_second: 2.0,
-            counted_per_second: 1.0,
-        }));
+        count(
+            &events,
+            &refused(OpenRefusal::DuplicateId { first, second }),
+        );
+        count(
+            &events,
+            &ControlEvent::Planner(PlannerEvent::NodeCapped {
+                fleet: "edge".into(),
+                node: "1".into(),
+                locality: Locality::zone_only("a"),
+                reported_per_second: 2.0,
+                counted_per_second: 1.0,
+            }),
+        );
         let expected = [
             (("duplicate_nodes_total", ""), 1),
             (("limit_exceeded_total", "nodes"), 1),
@@ -220,7 +143,8 @@ mod tests {
 
     #[test]
     fn events_and_refusals_have_counters_of_their_own() {
-        let counters = Counters::default();
+        let events = Events::default();
+        let counters = &events.counters;
         let (fleet, node) = (|| "edge".into(), || "1".into());
         let unknown = |locality| ControlEvent::UnknownLocality {
             fleet: fleet(),
@@ -255,13 +179,13 @@ mod tests {
             },
             ControlEvent::ConfigApplied { services: 1 },
         ] {
-            counters.event(&event);
+            count(&events, &event);
         }
         counters.load_report();
         counters.refused("zones");
         counters.relay_refused();
         counters.removal_refused();
-        counters.kubernetes_refused();
+        counters.setting_refused(SourceId::Kubernetes);
         for is_accepted in [true, false, false] {
             counters.otlp_export(is_accepted);
         }
@@ -274,6 +198,7 @@ mod tests {
             (("identity_mistakes_total", "shared_id"), 1),
             (("identity_mistakes_total", "unknown_locality"), 2),
             (("kubernetes_settings_refused_total", ""), 1),
+            (("source_settings_refused_total", "kubernetes"), 1),
             (("load_reports_ignored_total", "unknown_cluster"), 5),
             (("load_reports_ignored_total", "unknown_zone"), 1),
             (("load_reports_total", ""), 1),
@@ -284,6 +209,10 @@ mod tests {
             (("reporters_joined_total", ""), 1),
         ];
         assert_eq!(counters.values(), BTreeMap::from(expected));
+    }
+
+    fn has_label<R: Reason>(reason: R) -> bool {
+        R::LABELS.contains(&reason.label())
     }
 
     #[test]
@@ -297,10 +226,10 @@ mod tests {
             IgnoreReason::TooManyClusters,
         ];
         for reason in reasons {
-            assert!(IGNORED.contains(&ignored(reason)), "{reason:?}");
+            assert!(has_label(reason), "{reason:?}");
         }
         for reason in [LeaveReason::Disconnected, LeaveReason::Silent] {
-            assert!(LEFT.contains(&left(reason)), "{reason:?}");
+            assert!(has_label(reason), "{reason:?}");
         }
         let causes = [
             UpdateCause::FirstData,
@@ -311,7 +240,7 @@ mod tests {
             UpdateCause::ZonesChanged,
         ];
         for one in causes {
-            assert!(CAUSES.contains(&cause(one)), "{one:?}");
+            assert!(has_label(one), "{one:?}");
         }
     }
 

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use plimsoll_core::model::cluster::{ClusterConfig, LocalityPolicy};
 use plimsoll_core::model::endpoint_policy::EndpointPolicy;
-use plimsoll_core::model::zone_aware::{FractionSource, LocalityBasis, ZoneAware};
+use plimsoll_core::model::zone_aware::{CapacityBasis, FractionSource, LocalityBasis, ZoneAware};
+use plimsoll_core::planner::steered::{DemandInput, steered};
 use plimsoll_core::units::FieldError;
 use plimsoll_xds::node::NodeInfo;
 use plimsoll_xds::yaml::proto_json::ProtoEnum;
 
-use crate::config::{Delivery, Mode, Service};
+use crate::config::{ControlConfig, Delivery, Mode, Service};
 
 /// Classes of nodes by their capabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
@@ -52,10 +53,14 @@ impl NodeClass {
 pub enum Steering {
     /// Not steered by demand: the load-balancing policy is delivered as configured.
     AsConfigured(NotSteeredReason),
-    /// Shadow mode: measured demand is shown, but nodes use host counts.
+    /// Shadow mode: measured demand is shown, but nodes get the cluster as written. Only a written
+    /// basis of measured demand becomes host counts.
     HostCounts,
     /// Steered by demand with one of the deliveries of decision 0028; never [`Delivery::Auto`].
     Demand(Delivery),
+    /// Requests to a zone of the service fail: nodes use host counts, by the rules that demand
+    /// would steer by, until it recovers (decision 0038).
+    ZoneFails,
     /// ORCA load reports of hosts decide, with demand as feed-forward (decision 0027), delivered by
     /// [`Delivery::LrsResponse`], or by [`Delivery::EdsField`] alone.
     FeedForward(Delivery),
@@ -66,6 +71,8 @@ pub enum Steering {
 #[serde(rename_all = "snake_case")]
 pub enum NotSteeredReason {
     ModeOff,
+    /// Shadow mode, where no basis is replaced by host counts.
+    ModeShadow,
     /// The cluster has an explicit `locality_basis` other than measured demand.
     ExplicitBasis,
     /// Consistent hashing selects hosts by the request, not by the zone.
@@ -75,12 +82,51 @@ pub enum NotSteeredReason {
     LoadAwareLocality,
     /// Demand could only be delivered as locality weights, which subsets ignore by default.
     Subsets,
+    /// Demand could only be delivered as locality weights, and the endpoints of the cluster do not
+    /// come from EDS, so that a relay cannot weight them.
+    WithoutEds,
+    /// Demand could only be delivered as locality weights, and another cluster has the same
+    /// assignment (`eds_cluster_config.service_name`): they would be its weights, too.
+    SharedEndpoints,
+    /// Requests to a zone of the service fail, so that feed-forward is off.
+    ZoneFails,
 }
 
-/// Returns how `service` is steered at nodes of `class`. `fleet_ramp` is the ramp of weights and
-/// fractions on the fleet's assignment, which all services share: a service with another `ramp`
-/// needs locality weights on its own assignment.
-pub fn steering(service: &Service, class: NodeClass, fleet_ramp: u32) -> Steering {
+impl NotSteeredReason {
+    /// Returns the reason as a clause, for errors, conditions and the reference.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::ModeOff => "the service is in mode OFF",
+            Self::ModeShadow => "the service is in mode SHADOW",
+            Self::ExplicitBasis => {
+                "the cluster has an explicit locality_basis, which is not overridden"
+            }
+            Self::Hashing => "consistent hashing chooses the host by the request, not by the zone",
+            Self::LoadAwareLocality => {
+                "load reports of hosts decide; demand is feed-forward with CONVERGENT and \
+                 demand_feed_forward, in Plimsoll's data planes and its module"
+            }
+            Self::Subsets => {
+                "demand would need locality weights, which subsets use only with \
+                 locality_weight_aware"
+            }
+            Self::WithoutEds => {
+                "demand would need locality weights, and the endpoints do not come from EDS"
+            }
+            Self::SharedEndpoints => {
+                "demand would need locality weights, and another cluster has the same endpoints \
+                 (service_name)"
+            }
+            Self::ZoneFails => "requests to a zone of the service fail",
+        }
+    }
+}
+
+/// Returns how `service` is steered at nodes of `class`. Nothing but the service itself decides. A
+/// `ramp` below 100 needs weights on its own assignment: the fleet's assignment has one set of
+/// weights and fractions for all services, and with fractions alone the first percent would also
+/// switch to the rules that demand steers by.
+pub fn steering(service: &Service, class: NodeClass) -> Steering {
     if service.mode == Mode::Off {
         return Steering::AsConfigured(NotSteeredReason::ModeOff);
     }
@@ -91,7 +137,7 @@ pub fn steering(service: &Service, class: NodeClass, fleet_ramp: u32) -> Steerin
     if matches!(policy, LocalityPolicy::LoadAwareLocality(_)) {
         match class {
             NodeClass::Plimsoll if uses_feed_forward(service) => {
-                return Steering::FeedForward(feed_forward_delivery(service, fleet_ramp));
+                return Steering::FeedForward(feed_forward_delivery(service));
             }
             NodeClass::EnvoyModule if uses_feed_forward(service) && !has_subsets(service) => {
                 return Steering::FeedForward(Delivery::LrsResponse);
@@ -106,18 +152,20 @@ pub fn steering(service: &Service, class: NodeClass, fleet_ramp: u32) -> Steerin
     if service.mode == Mode::Shadow {
         return Steering::HostCounts;
     }
-    let needs_own_weights = service.ramp != fleet_ramp
-        || matches!(
-            policy,
-            LocalityPolicy::LocalityWeighted | LocalityPolicy::WrrLocality
-        );
+    let needs_own_weights = matches!(
+        policy,
+        LocalityPolicy::LocalityWeighted | LocalityPolicy::WrrLocality
+    );
     let delivery = match class {
         NodeClass::Grpc => Delivery::LocalityWeights,
+        _ if service.ramp < 100 => Delivery::LocalityWeights,
         NodeClass::EnvoyModule => module_delivery(service),
-        // The LRS response has demand by service, with the `ramp` of that service applied.
+        // The LRS response has demand by service.
         NodeClass::Plimsoll if service.delivery == Delivery::LrsResponse => Delivery::LrsResponse,
         _ if needs_own_weights => Delivery::LocalityWeights,
         NodeClass::Plimsoll => match service.delivery {
+            Delivery::LocalityWeights => Delivery::LocalityWeights,
+            _ if service.has_own_plan => Delivery::LrsResponse,
             Delivery::Auto if reads_metadata(&service.config) => Delivery::LocalityMetadata,
             // Fleet weights are for nodes that do not understand fractions.
             Delivery::Auto | Delivery::FleetWeights => Delivery::EdsField,
@@ -129,6 +177,7 @@ pub fn steering(service: &Service, class: NodeClass, fleet_ramp: u32) -> Steerin
         NodeClass::Envoy if service.delivery == Delivery::LocalityWeights => {
             Delivery::LocalityWeights
         }
+        NodeClass::Envoy if needs_weights_of_its_own(service) => Delivery::LocalityWeights,
         NodeClass::Envoy => Delivery::FleetWeights,
     };
     // gRPC clients ignore subsets, so locality weights work for them.
@@ -138,12 +187,108 @@ pub fn steering(service: &Service, class: NodeClass, fleet_ramp: u32) -> Steerin
     {
         return Steering::AsConfigured(NotSteeredReason::Subsets);
     }
+    if delivery == Delivery::LocalityWeights
+        && let Some(reason) = service.no_weights
+    {
+        return Steering::AsConfigured(reason);
+    }
     Steering::Demand(delivery)
 }
 
+/// Whether stock Envoys get the service's own plan as locality weights. Where they cannot, demand
+/// of several fleets is delivered fleet by fleet; an objective is not.
+fn needs_weights_of_its_own(service: &Service) -> bool {
+    service.has_own_plan
+        && !ignores_locality_weights(service)
+        && (service.no_weights.is_none() || service.goal.needs_plan())
+}
+
+/// Returns how a service is steered while requests to one of its zones fail. What is delivered for
+/// the service alone carries host counts then; fractions and weights on the fleet's assignment go
+/// on for other services, so its cluster must not follow them.
+pub(crate) const fn while_a_zone_fails(steering: Steering, class: NodeClass) -> Steering {
+    match (class, steering) {
+        (_, Steering::Demand(Delivery::LocalityWeights)) | (NodeClass::EnvoyModule, _) => steering,
+        (_, Steering::Demand(_)) => Steering::ZoneFails,
+        (_, Steering::FeedForward(_)) => Steering::AsConfigured(NotSteeredReason::ZoneFails),
+        _ => steering,
+    }
+}
+
+/// Returns why demand would steer a service at no node of `classes`, if its mode were ENFORCE;
+/// `None` if it would at some.
+pub(crate) fn not_steered(
+    service: &Service,
+    classes: impl IntoIterator<Item = NodeClass>,
+) -> Option<NotSteeredReason> {
+    let enforced = Service {
+        mode: Mode::Enforce,
+        ..Service::clone(service)
+    };
+    let mut first = None;
+    for class in classes {
+        match steering(&enforced, class) {
+            Steering::AsConfigured(reason) => first = first.or(Some(reason)),
+            _ => return None,
+        }
+    }
+    first
+}
+
+/// Returns the form in which nodes of `classes` get demand, if none of them gets it in the form
+/// that the service asks for, whatever its ramp.
+pub(crate) fn replaced_delivery(
+    service: &Service,
+    classes: impl IntoIterator<Item = NodeClass>,
+) -> Option<Delivery> {
+    let whole = Service {
+        ramp: 100,
+        ..Service::clone(service)
+    };
+    let form = |class| match steering(&whole, class) {
+        Steering::Demand(form) | Steering::FeedForward(form) => Some(form),
+        _ => None,
+    };
+    let forms: Vec<Delivery> = classes.into_iter().filter_map(form).collect();
+    let is_met = service.delivery == Delivery::Auto || forms.contains(&service.delivery);
+    forms.first().copied().filter(|_| !is_met)
+}
+
+/// Rejects a field that requests measured demand if demand cannot steer the service: it would have
+/// no effect. Files are checked with this; a ZoneRoutingPolicy is accepted, and its condition
+/// `ZoneRouting` says the same by [`not_steered`].
+pub(crate) fn refuse_without_effect(service: &Service) -> Result<(), FieldError> {
+    let Some(field) = service.demand_field else {
+        return Ok(());
+    };
+    if service.mode == Mode::Off {
+        return Ok(());
+    }
+    let error = |field: &str, reason: NotSteeredReason| {
+        let text = reason.text();
+        let reason = format!("requests measured demand, but {text}; remove one of the two");
+        Err(FieldError::new(field, reason))
+    };
+    // gRPC clients have no subsets, so that weights work for them, as they do by default.
+    let classes = NodeClass::ALL.into_iter();
+    if ramps_from_observed_load(service) {
+        return error("ramp", NotSteeredReason::ExplicitBasis);
+    }
+    if let Some(reason) = not_steered(service, classes.filter(|class| *class != NodeClass::Grpc)) {
+        return error(field, reason);
+    }
+    if service.ramp < 100 && ignores_locality_weights(service) {
+        return error("ramp", NotSteeredReason::Subsets);
+    }
+    if service.has_own_plan && ignores_locality_weights(service) {
+        return error("objective", NotSteeredReason::Subsets);
+    }
+    Ok(())
+}
+
 /// Returns how demand is delivered to the module inside an Envoy. It does not see fractions on
-/// assignments, and its own stream has demand by service, with the `ramp` of that service applied.
-/// It has no subsets: Envoy's own policy gets locality weights then.
+/// assignments, and its own stream has demand by service. It has no subsets: Envoy's own policy
+/// gets locality weights then.
 fn module_delivery(service: &Service) -> Delivery {
     let follows_weights = matches!(
         service.config.locality_policy(),
@@ -170,7 +315,7 @@ pub(crate) fn uses_module(service: &Service, class: NodeClass, steering: Steerin
                     || explicit_basis(service) == Some(LocalityBasis::ObservedLoad);
                 by_load && !config.endpoint_policy().is_hash()
             }
-            Steering::HostCounts => false,
+            Steering::HostCounts | Steering::ZoneFails => false,
         }
 }
 
@@ -178,30 +323,42 @@ fn has_subsets(service: &Service) -> bool {
     service.config.lb_subset_config().is_some()
 }
 
-fn ignores_locality_weights(service: &Service) -> bool {
+/// Whether subsets keep locality weights from having an effect.
+pub(crate) fn ignores_locality_weights(service: &Service) -> bool {
     let subsets = service.config.lb_subset_config();
     subsets.is_some_and(|subsets| !subsets.locality_weight_aware())
 }
 
-/// Returns the ramp of demand on a fleet's assignment: the highest `ramp` of the services that use
-/// that assignment, or 100 if none does.
-pub fn fleet_ramp<'a>(services: impl IntoIterator<Item = &'a Service>) -> u32 {
-    let uses_fleet_assignment = |service: &&Service| {
-        service.mode == Mode::Enforce
-            && !service.config.endpoint_policy().is_hash()
-            && explicit_basis(service).is_none()
-            && (uses_feed_forward(service)
-                || matches!(
-                    service.config.locality_policy(),
-                    LocalityPolicy::ZoneAware(_)
-                ))
-            && service.delivery != Delivery::LocalityWeights
+/// Whether the demand of a service may be delivered on the fleet's own assignment.
+pub(crate) fn uses_fleet_assignment(service: &Service) -> bool {
+    service.mode == Mode::Enforce
+        && service.ramp >= 100
+        && !service.has_own_plan
+        && !service.config.endpoint_policy().is_hash()
+        && explicit_basis(service).is_none()
+        && (uses_feed_forward(service)
+            || matches!(
+                service.config.locality_policy(),
+                LocalityPolicy::ZoneAware(_)
+            ))
+        && service.delivery != Delivery::LocalityWeights
+}
+
+/// Whether the fleets' own assignments have demand: not if no service would use it there, so that
+/// nothing is sent when demand moves. A relay without services cannot exempt clusters one by one,
+/// and a policy of the relayed server may follow demand by itself.
+pub(crate) fn delivers_to_fleets(config: &ControlConfig) -> bool {
+    let follows = |service: &Service| {
+        let rules = service.config.zone_aware();
+        let basis = rules.map(ZoneAware::locality_basis);
+        !service.has_explicit_policy && basis == Some(LocalityBasis::LrsReportedRate)
     };
-    let ramps = services
-        .into_iter()
-        .filter(uses_fleet_assignment)
-        .map(|service| service.ramp);
-    ramps.max().unwrap_or(100)
+    let mut services = config.services.values();
+    match &config.relay {
+        Some(_) if config.services.is_empty() => true,
+        Some(_) => services.any(|service| uses_fleet_assignment(service) || follows(service)),
+        None => services.any(|service| uses_fleet_assignment(service)),
+    }
 }
 
 /// Whether nodes of `class` get the demand for `service` with the LRS response, alone or as well.
@@ -211,22 +368,25 @@ pub(crate) fn sends_lrs_traffic(service: &Service, class: NodeClass, steering: S
             delivery == Delivery::LrsResponse
         }
         Steering::FeedForward(delivery) => delivery == Delivery::LrsResponse,
+        Steering::Demand(Delivery::LrsResponse) => true,
         Steering::Demand(_) => {
             matches!(service.delivery, Delivery::Auto | Delivery::LrsResponse)
         }
-        Steering::AsConfigured(_) | Steering::HostCounts => false,
+        Steering::AsConfigured(_) | Steering::HostCounts | Steering::ZoneFails => false,
     }
 }
 
-fn uses_feed_forward(service: &Service) -> bool {
+/// Whether measured demand leads the load reports of hosts, with the ramp of the service in its
+/// cluster: it is the data plane that knows how far demand moves its shares.
+pub(crate) fn uses_feed_forward(service: &Service) -> bool {
     service.mode == Mode::Enforce && service.config.uses_demand_feed_forward()
 }
 
-/// Returns how feed-forward demand is delivered. The fleet's assignment has it in any case; the LRS
-/// response additionally has the demand of each service with that service's ramp applied.
-fn feed_forward_delivery(service: &Service, fleet_ramp: u32) -> Delivery {
+/// Returns how feed-forward demand is delivered. The fleet's assignment has that of all services;
+/// the LRS response has the demand of each service.
+fn feed_forward_delivery(service: &Service) -> Delivery {
     match service.delivery {
-        Delivery::EdsField | Delivery::LocalityMetadata if service.ramp == fleet_ramp => {
+        Delivery::EdsField | Delivery::LocalityMetadata if service.ramp >= 100 => {
             Delivery::EdsField
         }
         _ => Delivery::LrsResponse,
@@ -238,9 +398,8 @@ fn feed_forward_delivery(service: &Service, fleet_ramp: u32) -> Delivery {
 pub fn shortest_staleness_threshold<'a>(
     services: impl Iterator<Item = &'a Service> + Clone,
 ) -> Option<(&'a Service, Duration)> {
-    let ramp = fleet_ramp(services.clone());
     let threshold = |service: &'a Service| {
-        let steering = steering(service, NodeClass::Plimsoll, ramp);
+        let steering = steering(service, NodeClass::Plimsoll);
         let config = steered_config(service, steering);
         Some((service, config.staleness_threshold()?))
     };
@@ -251,16 +410,29 @@ pub fn shortest_staleness_threshold<'a>(
 
 /// Returns the explicit `locality_basis` in the cluster of a service if it is not measured demand.
 /// Such a service is not steered, even if the value is the default. With a relay it is the relayed
-/// server's value, and a configuration file that requests demand overrides it.
+/// server's value, and a configuration file that requests demand overrides it, but with a ramp not
+/// `OBSERVED_LOAD`.
 pub(crate) fn explicit_basis(service: &Service) -> Option<LocalityBasis> {
+    let written = written_basis(service)?;
+    let overrides = service.demand_field.is_some() && !service.has_explicit_policy;
+    (!overrides || ramps_from_observed_load(service)).then_some(written)
+}
+
+/// Returns the `locality_basis` in the policy of a service if it is not measured demand.
+pub(crate) fn written_basis(service: &Service) -> Option<LocalityBasis> {
     let LocalityPolicy::ZoneAware(rules) = service.config.locality_policy() else {
         return None;
     };
-    if service.demand_field.is_some() && !service.has_explicit_policy {
-        return None;
-    }
     let written = rules.written_locality_basis();
     written.filter(|basis| *basis != LocalityBasis::LrsReportedRate)
+}
+
+/// Whether a ramp would start from `OBSERVED_LOAD`. Only proxies know where that sends requests, so
+/// no weights continue it, and the first percent would be a jump to host counts.
+fn ramps_from_observed_load(service: &Service) -> bool {
+    service.ramp < 100
+        && !service.is_trial
+        && written_basis(service) == Some(LocalityBasis::ObservedLoad)
 }
 
 fn reads_metadata(config: &ClusterConfig) -> bool {
@@ -268,21 +440,11 @@ fn reads_metadata(config: &ClusterConfig) -> bool {
     rules.is_some_and(|rules| rules.fraction_source() == FractionSource::LocalityMetadata)
 }
 
-/// Rejects contradictory settings: a field that requests measured demand together with a cluster
-/// that has an explicit other setting. Overriding one of them would go unnoticed.
+/// Rejects a contradiction between the delivery of a service and its cluster. Overriding one of
+/// them would go unnoticed.
 pub(crate) fn check(service: &Service) -> Result<(), FieldError> {
-    if service.mode == Mode::Off {
-        return Ok(());
-    }
-    if let (Some(field), Some(basis)) = (service.demand_field, explicit_basis(service)) {
-        let reason = format!(
-            "requests measured demand, but the cluster has an explicit locality_basis: {}, which \
-             is not overridden; remove one of the two",
-            proto_name(basis)
-        );
-        return Err(FieldError::new(field, reason));
-    }
-    if service.delivery == Delivery::EdsField && reads_metadata(&service.config) {
+    let contradicts = service.delivery == Delivery::EdsField && reads_metadata(&service.config);
+    if contradicts && service.mode != Mode::Off {
         let reason = "is EDS_FIELD, but the cluster has fraction_source: LOCALITY_METADATA; remove \
                       one of the two";
         return Err(FieldError::new("delivery", reason));
@@ -297,46 +459,37 @@ pub fn proto_name<T: ProtoEnum + PartialEq>(value: T) -> &'static str {
 }
 
 /// Returns the cluster configuration of a service for Plimsoll data planes.
-pub(crate) fn steered_config(service: &Service, steering: Steering) -> ClusterConfig {
-    let written = service.config.zone_aware().cloned().unwrap_or_default();
-    let (basis, source) = match steering {
-        // The fleet's assignment has demand for other services, which must not influence this one.
-        Steering::AsConfigured(_) => return service.config.without_demand_feed_forward(),
-        Steering::FeedForward(_) => return ClusterConfig::clone(&service.config),
-        Steering::HostCounts => {
-            let source = written.fraction_source();
-            let rules = written.with_locality_basis(LocalityBasis::HealthyHostsNum, source);
-            return service.config.with_zone_aware(rules);
+pub fn steered_config(service: &Service, steering: Steering) -> ClusterConfig {
+    let input = match steering {
+        Steering::AsConfigured(_) | Steering::HostCounts => DemandInput::AsWritten,
+        Steering::FeedForward(_) => DemandInput::FeedForward(service.ramp),
+        Steering::Demand(Delivery::LocalityMetadata) => {
+            DemandInput::Fractions(FractionSource::LocalityMetadata)
         }
-        Steering::Demand(Delivery::LocalityMetadata) => (
-            LocalityBasis::LrsReportedRate,
-            FractionSource::LocalityMetadata,
-        ),
-        Steering::Demand(Delivery::FleetWeights) => {
-            (LocalityBasis::HealthyHostsWeight, FractionSource::EdsField)
-        }
-        // Fractions in the LRS response are used whatever `fraction_source` is.
-        Steering::Demand(Delivery::LrsResponse) => {
-            (LocalityBasis::LrsReportedRate, written.fraction_source())
-        }
-        Steering::Demand(_) => (LocalityBasis::LrsReportedRate, FractionSource::EdsField),
+        Steering::ZoneFails => DemandInput::ZoneFails,
+        Steering::Demand(Delivery::FleetWeights) => DemandInput::FleetWeights,
+        Steering::Demand(Delivery::LrsResponse) => DemandInput::LrsResponse,
+        Steering::Demand(_) => DemandInput::Fractions(FractionSource::EdsField),
     };
-    let rules = steered_rules(service).with_locality_basis(basis, source);
-    service.config.with_zone_aware(rules)
-}
-
-/// Returns the zone-aware rules of a service that is steered. Envoy's default minimum of 6 upstream
-/// hosts protects against estimates from host counts; with measured demand small services can be
-/// routed by zone as well, so the minimum only applies if it is explicit.
-pub(crate) fn steered_rules(service: &Service) -> ZoneAware {
-    let written = service.config.zone_aware().cloned().unwrap_or_default();
-    match written.written_min_cluster_size() {
-        None => written.with_min_cluster_size(1),
-        Some(_) => written,
+    let config = steered(&service.config, input);
+    match (steering, config.zone_aware()) {
+        (Steering::Demand(_), Some(rules)) if service.goal.needs_plan() => {
+            config.with_zone_aware(with_capacity_of(service, rules.clone()))
+        }
+        _ => config,
     }
 }
 
-fn uses_orca_weights(service: &Service) -> bool {
+/// Returns zone-aware rules that measure capacity as the objective of a service does: by the
+/// weights of hosts.
+pub(crate) const fn with_capacity_of(service: &Service, rules: ZoneAware) -> ZoneAware {
+    if service.goal.needs_plan() {
+        return rules.with_upstream_locality_basis(CapacityBasis::HealthyHostsWeight);
+    }
+    rules
+}
+
+pub(crate) fn uses_orca_weights(service: &Service) -> bool {
     matches!(
         service.config.endpoint_policy(),
         EndpointPolicy::ClientSideWeightedRoundRobin(_)

@@ -4,21 +4,26 @@
 //! decoded from the encoded messages, so that a Plimsoll data plane's own `/explain` gives the same
 //! answer. For other nodes, weights that represent demand are replaced by that demand; a test
 //! compares the resulting traffic shares. `changes` finds settings that are sent differently than
-//! configured; `proxy_input` runs the balancer. The admin API serves the result.
+//! configured, `settings` does so beside load balancing; `proxy_input` runs the balancer. The admin
+//! API serves the result.
 
 mod beside;
 mod changes;
+mod objective;
 mod proxy_input;
+mod settings;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_core::counts::HostSetCounts;
 use plimsoll_core::explain::{AboveLineCode, ChangeExplanation, Explanation};
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::model::zone_aware::{CapacityBasis, FractionSource, LocalityBasis, ZoneAware};
 use plimsoll_core::planner::fractions::ZoneFraction;
+use plimsoll_core::planner::zone_plan::ZonePlan;
 use plimsoll_core::time::Instant;
 use plimsoll_core::units::{BasisPoints, FieldError};
 use plimsoll_xds::error::DecodeError;
@@ -31,11 +36,11 @@ pub use proxy_input::ProxyInput;
 use crate::config::{Delivery, Service};
 use crate::delivery::{NodeClass, Steering};
 use crate::fleet::MAX_ENDPOINTS;
-use crate::fleet_plan::{FleetPlan, rules};
+use crate::fleet_plan::{FleetPlan, ServicePlan, rules};
 use crate::load_line::enforced::Enforced;
-use crate::load_line::measured_demand;
+use crate::load_line::{Unknown, measured_demand};
 use crate::state::{State, ViewKey};
-use crate::view::SentResources;
+use crate::view::{self, SentResources};
 
 /// A question about the routing to one cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -81,7 +86,13 @@ pub fn explain(
 pub struct Prepared {
     question: Question,
     input: ProxyInput<'static>,
+    /// Zone of the proxy.
+    locality: Locality,
+    /// The same before the ramp of the service, and its percentage, while that is under way.
+    ramp: Option<(ProxyInput<'static>, u32)>,
     changes: Vec<ChangeExplanation>,
+    /// What the zones serve, if the service has an objective that steers it.
+    zone_plan: Option<ZonePlan>,
     /// Measured demand for the service, from which loads are computed; `None` if it is not known,
     /// or if the explanation must be that of the proxy itself.
     demand: Option<Vec<(Locality, f64)>>,
@@ -90,8 +101,8 @@ pub struct Prepared {
     age: Duration,
     /// Proxies of the fleet, and how many of them its assignment has, if that is a sample.
     sample: Option<(usize, usize)>,
-    /// Note about load that only proxies know.
-    unknown_load: Option<&'static str>,
+    /// Notes about load that only proxies know, and about demand that says nothing.
+    notes: Vec<String>,
     /// Stock Envoys and gRPC clients keep demand, except Envoys that are told to discard it.
     expires: Expires,
 }
@@ -108,7 +119,7 @@ impl Prepared {
     /// Collects the input of an explanation. It takes time in proportion to the service's endpoints
     /// and the fleet, whatever the question.
     pub fn new(state: &State, question: &Question, now: Instant) -> Result<Self, FieldError> {
-        question.check(state.config().limits.what_if_zones)?;
+        question.check(state.config().operation.limits.what_if_zones)?;
         let service = state.service(&question.cluster).ok_or_else(|| {
             let known = state.shown_services().map(|service| service.name());
             unknown("cluster", &question.cluster, known)
@@ -129,16 +140,29 @@ impl Prepared {
                     plan,
                     catalog,
                 } = Enforced::new(state, fleet, service, plan);
-                let sent = |service: &_, key: &_, plan: &_| catalog.sent(service, key, plan);
+                let relayed = state.relayed_body(service.name());
+                let sent =
+                    |service: &_, key: &_, plan: &_| catalog.sent(service, key, plan, relayed);
                 Self::of(state, question, fleet, &service, &plan, sent)?
             }
         };
         prepared.age = age.unwrap_or_default();
-        prepared.unknown_load = if service.config.load_aware_locality().is_some() {
+        let unknown_load = if service.config.load_aware_locality().is_some() {
             Some(UTILIZATION_UNKNOWN)
         } else {
             prepared.observes_load().then_some(WAITING_TIMES_UNKNOWN)
         };
+        let distorted = match question.routing {
+            Routing::Now => None,
+            Routing::Enforce => distorted(state, fleet, service),
+        };
+        let notes = unknown_load.into_iter().chain(distorted);
+        prepared.notes = notes.map(ToOwned::to_owned).collect();
+        if question.routing == Routing::Now && state.is_on_fallback(fleet, service) {
+            let withheld = state.withheld(fleet, Some(service.name()), now);
+            let note = withheld.map(|why| format!("demand is not delivered yet: {why}"));
+            prepared.notes.extend(note);
+        }
         prepared.demand = demand.filter(|_| prepared.uses_measured_demand);
         Ok(prepared)
     }
@@ -163,14 +187,24 @@ impl Prepared {
         };
         let sent = sent(service, &key, plan)
             .map_err(|error| FieldError::new(error.path(), error.reason()))?;
-        let changes = changes(service, &sent, key.class);
+        let own = plan.services.get(service.name());
+        let delivered = own.map_or(Cow::Borrowed(service), |own| own.delivered(service));
+        let mut changes = changes(&delivered, &sent, key.class);
+        changes.extend(settings::changes(service, &sent, key.class));
         let has_demand = !plan.zones.is_empty() || !question.demand.is_empty();
         let key_class = key.class;
-        // A Plimsoll data plane gets fractions even in shadow mode, and explains itself by them; so
-        // does the module inside an Envoy.
+        // A Plimsoll data plane explains itself by what it was sent; so does the module inside an
+        // Envoy.
         let engine = matches!(key.class, NodeClass::Plimsoll | NodeClass::EnvoyModule);
         let explains_itself = engine && !question.every_zone;
-        let input = match stand_in(question, key.class, sent.steering) {
+        let stand_in = stand_in(question, key.class, sent.steering);
+        let ramp = (stand_in == StandIn::LocalityWeights && service.ramp < 100)
+            .then(|| before_ramp(service, &key, plan))
+            .transpose()
+            .map_err(|error| FieldError::new(error.path(), error.reason()))?
+            .map(|start| (start, service.ramp));
+        let zone = key.locality.clone();
+        let input = match stand_in {
             // Without demand, fleet weights represent the number of proxies in each zone.
             StandIn::FleetWeights if !has_demand => as_sent(sent, key.locality),
             StandIn::None => as_sent(sent, key.locality),
@@ -180,15 +214,18 @@ impl Prepared {
         Ok(Self {
             question: question.clone(),
             input: input.into_owned(),
+            locality: zone,
+            ramp,
             changes,
+            zone_plan: own.and_then(ServicePlan::zone_plan).cloned(),
             demand: None,
             uses_measured_demand: question.demand.is_empty() && !explains_itself,
             age: Duration::ZERO,
-            unknown_load: None,
+            notes: Vec::new(),
             sample: sample(state, fleet, plan),
             expires: match key_class {
                 NodeClass::Plimsoll | NodeClass::EnvoyModule => Expires::ByPolicy,
-                NodeClass::Envoy => Expires::After(state.config().endpoint_stale_after),
+                NodeClass::Envoy => Expires::After(state.config().fleets.endpoint_stale_after),
                 NodeClass::Grpc => Expires::After(None),
             },
         })
@@ -215,23 +252,35 @@ impl Prepared {
     /// Runs the balancer, which takes time in proportion to zones of proxies times zones of hosts.
     pub fn explain(self) -> Result<Explanation, FieldError> {
         let Question { hosts, demand, .. } = &self.question;
-        let snapshot = self.input.snapshot(hosts, demand)?;
         let now = Instant::ORIGIN.saturating_add(self.age);
-        let mut explanation = match &self.demand {
-            Some(demand) => snapshot.explain_with_demand(demand, now),
-            None => snapshot.explain_at(now),
+        let run = |input: ProxyInput<'_>| -> Result<Explanation, FieldError> {
+            let snapshot = input.snapshot(hosts, demand)?;
+            Ok(match &self.demand {
+                Some(demand) => snapshot.explain_with_demand(demand, now),
+                None => snapshot.explain_at(now),
+            })
+        };
+        let end = run(self.input)?;
+        let mut explanation = match self.ramp {
+            Some((start, percent)) => end.ramped(&run(start)?, percent),
+            None => end,
         };
         if let Expires::After(stale_after) = self.expires {
             let millis = |after: Duration| u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
             explanation.fractions.staleness_threshold_ms = stale_after.map(millis);
         }
         explanation.changes = self.changes;
+        if let Some(plan) = &self.zone_plan {
+            let one = Some(&self.locality).filter(|_| !self.question.every_zone);
+            objective::explain(&mut explanation, plan, one);
+            if !hosts.is_empty() || !demand.is_empty() {
+                objective::explain_hypothetical(&mut explanation);
+            }
+        }
         if let Some((all, sampled)) = self.sample {
             explain_sample(&mut explanation, all, sampled);
         }
-        explanation
-            .notes
-            .extend(self.unknown_load.map(ToOwned::to_owned));
+        explanation.notes.extend(self.notes);
         Ok(explanation)
     }
 }
@@ -248,6 +297,17 @@ impl Question {
         }
         Ok(())
     }
+}
+
+/// Returns why nothing can be said about ENFORCE, if failures distort the measured demand.
+fn distorted(state: &State, fleet: &Arc<str>, service: &Service) -> Option<&'static str> {
+    let measured = state.measured_plan(fleet, Some(service.name()))?;
+    let hosts = HostSetCounts::of_assignment(&service.assignment, 0, None);
+    let has_hosts = |zone: &Locality| {
+        let mut slots = hosts.localities.iter();
+        slots.any(|slot| slot.locality == *zone && slot.healthy > 0)
+    };
+    Unknown::distorted(measured, has_hosts).map(Unknown::text)
 }
 
 /// Returns the number of proxies and of endpoints of a fleet, if it has more of the former.
@@ -301,7 +361,6 @@ fn stand_in(question: &Question, class: NodeClass, steering: Steering) -> StandI
             StandIn::None
         }
         (_, Steering::Demand(Delivery::LocalityWeights)) => StandIn::LocalityWeights,
-        (NodeClass::Grpc, Steering::HostCounts) if !one_zone => StandIn::LocalityWeights,
         _ => StandIn::None,
     }
 }
@@ -355,9 +414,26 @@ fn by_locality_weights<'a>(
         locality,
         upstream: Cow::Borrowed(&*service.assignment),
         fleet: Cow::Borrowed(&plan.assignment),
-        fractions: pairs(own.map_or(&plan.zones[..], |own| &own.zones)),
+        fractions: pairs(own.map_or(&plan.zones[..], ServicePlan::demand)),
         observed_traffic: Vec::new(),
     }
+}
+
+/// Input of the balancer of a proxy that demand does not steer.
+fn before_ramp(
+    service: &Service,
+    key: &ViewKey,
+    plan: &FleetPlan,
+) -> Result<ProxyInput<'static>, DecodeError> {
+    let (config, upstream) = view::before_ramp(service, key.class)?;
+    Ok(ProxyInput {
+        config,
+        locality: key.locality.clone(),
+        upstream: Cow::Owned(upstream),
+        fleet: Cow::Owned(plan.assignment.clone()),
+        fractions: Vec::new(),
+        observed_traffic: Vec::new(),
+    })
 }
 
 fn pairs(zones: &[ZoneFraction]) -> Vec<(Locality, BasisPoints)> {
@@ -427,4 +503,4 @@ fn unknown<'a>(
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,4 +1,6 @@
 //! [`Fleets`]: the proxies of each fleet (`node.cluster`), discovered from their streams.
+//! `membership` is the owner of fleets in the state, `node_checks` and `suspects` are about nodes
+//! that are not what they say.
 //!
 //! A node joins its fleet with its first stream and leaves some time after its last stream has
 //! closed, so that a reconnect does not change the membership. Each node gets an unroutable
@@ -10,8 +12,11 @@
 //! not appear in the assignment of their fleet.
 
 mod member;
+mod membership;
+mod node_checks;
 mod peer;
 mod refusal;
+mod suspects;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -31,9 +36,11 @@ use xxhash_rust::xxh64::xxh64;
 use crate::delivery::NodeClass;
 
 pub use member::{Member, StreamKind};
+pub(crate) use membership::{FleetSettings, Membership};
 pub use peer::Peer;
 use peer::PeerCounts;
 pub use refusal::OpenRefusal;
+pub use suspects::{Suspects, Suspicion};
 
 /// Limit of endpoints in the assignment of a fleet. Proxies only read zones and weights, so a
 /// sample of the nodes is sufficient, and updates of large fleets stay small.
@@ -171,7 +178,13 @@ impl Fleets {
 
     /// Records that no other replica serves a node. Without a stream to this one it leaves: at
     /// once if `gone`, else like a node whose last stream has closed. Returns whether it left.
-    pub fn unshare(&mut self, fleet: &Arc<str>, id: &Arc<str>, gone: bool, now: Instant) -> bool {
+    pub fn remove_shared(
+        &mut self,
+        fleet: &Arc<str>,
+        id: &Arc<str>,
+        gone: bool,
+        now: Instant,
+    ) -> bool {
         let Some(member) = self.member_mut(fleet, id) else {
             return false;
         };

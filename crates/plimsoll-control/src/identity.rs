@@ -100,6 +100,19 @@ struct ReadableServices {
 }
 
 impl Rules {
+    /// Whether other rules differ in the names of services at most.
+    pub(crate) fn has_same_settings(&self, other: &Self) -> bool {
+        let Self {
+            rules,
+            local_cluster_names,
+            services: _,
+            relays,
+        } = self;
+        *rules == other.rules
+            && *local_cluster_names == other.local_cluster_names
+            && *relays == other.relays
+    }
+
     /// Iterates over the zones that rules name without placeholders; those without a region are
     /// zones of nodes without a region.
     pub fn zones(&self) -> impl Iterator<Item = Locality> {
@@ -225,6 +238,14 @@ impl Permission {
             let patterns = services.rule.services.as_deref();
             allows(patterns, &services.captures, service)
         })
+    }
+
+    /// Whether load reports of the client about a service count: demand moves requests of others,
+    /// so a client that may not read a service has no say. Names that are no service are left to
+    /// the checks of all reports.
+    pub fn may_report(&self, service: &str, rules: &Rules) -> bool {
+        let may_be_service = rules.relays || rules.services.contains(service);
+        !may_be_service || self.reads(service)
     }
 
     /// Whether a resource is the assignment of the client's own fleet. The client chooses the name

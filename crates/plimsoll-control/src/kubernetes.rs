@@ -7,7 +7,6 @@ mod translate;
 mod write;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use plimsoll_kubernetes::inventory::InventoryOptions;
 use plimsoll_kubernetes::reflector::RemovalGuard;
@@ -15,11 +14,11 @@ use plimsoll_kubernetes::write::ApiWriter;
 use plimsoll_kubernetes::{Source, SourceOptions};
 use plimsoll_xds::driver::Clock;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
 
 use crate::config::{ControlConfig, Kubernetes};
 use crate::run::Context;
 use crate::server::{Handle, Stopped};
+use crate::sources::{Running, SourceId, SourceSettings};
 use report::PolicyView;
 use write::{ReportInputs, Reporter};
 
@@ -30,29 +29,6 @@ pub use translate::{Refused, Translator};
 /// Events about refused settings that wait to be written; further ones are dropped.
 const MAX_EVENTS: usize = 100;
 
-/// State of the mirror of a Kubernetes cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KubernetesState {
-    /// Whether all kinds of objects have been listed since the start.
-    pub is_synced: bool,
-    /// For how long requests have failed, and why.
-    pub failing: Option<(Duration, String)>,
-    /// Objects that a list lacked and that stay for a while.
-    pub held: usize,
-}
-
-impl Handle {
-    /// Returns the state of the mirror of a Kubernetes cluster; `None` without one.
-    pub fn kubernetes(&self) -> Option<KubernetesState> {
-        let status = self.discovery().status()?;
-        Some(KubernetesState {
-            is_synced: status.is_synced(),
-            failing: status.failing(),
-            held: status.held(),
-        })
-    }
-}
-
 /// Settings that a mirror is started with.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct DiscoverySettings {
@@ -61,14 +37,6 @@ pub(crate) struct DiscoverySettings {
 }
 
 impl DiscoverySettings {
-    /// Returns the settings of a configuration that has a cluster.
-    pub(crate) fn of(config: &ControlConfig) -> Option<Self> {
-        Some(Self {
-            kubernetes: config.kubernetes.clone()?,
-            max_removed_percent: config.max_removed_percent,
-        })
-    }
-
     fn source(&self) -> SourceOptions {
         let Kubernetes {
             access,
@@ -98,56 +66,39 @@ impl DiscoverySettings {
     }
 }
 
-/// A running mirror of a Kubernetes cluster; dropping it stops it.
-#[derive(Debug)]
-pub(crate) struct Discovery {
-    settings: DiscoverySettings,
-    handle: Handle,
-    task: JoinHandle<()>,
-}
+impl SourceSettings for DiscoverySettings {
+    const ID: SourceId = SourceId::Kubernetes;
 
-impl Drop for Discovery {
-    fn drop(&mut self) {
-        self.task.abort();
-        self.handle.discovery().set_status(None);
+    fn of(config: &ControlConfig) -> Option<Self> {
+        Some(Self {
+            kubernetes: config.kubernetes.clone()?,
+            max_removed_percent: config.operation.max_removed_percent,
+        })
     }
-}
 
-impl Discovery {
-    /// Starts a mirror. Its first batch replaces all services that were discovered before.
-    pub(crate) fn start(settings: DiscoverySettings, context: Context) -> Self {
+    fn start(self, context: Context) -> Running {
         let handle = context.handle.clone();
-        let source = Source::start(&settings.source());
+        let source = Source::start(&self.source());
         let status = Arc::clone(source.status());
-        handle.discovery().set_status(Some(status));
-        let translator = Translator::new(settings.kubernetes.clone());
         let (policies, received_policies) = watch::channel(Arc::default());
         let (refused, received_refused) = mpsc::channel(MAX_EVENTS);
         let inputs = ReportInputs {
             policies: received_policies,
             refused: received_refused,
-            status: Arc::clone(source.status()),
+            status: Arc::clone(&status),
         };
-        let writer = ApiWriter::new(settings.kubernetes.access.clone());
+        let writer = ApiWriter::new(self.kubernetes.access.clone());
+        let translator = Translator::new(self.kubernetes);
         let reporter = Reporter::new(writer, context, inputs);
         let outputs = ReportOutputs { policies, refused };
         let applied = handle.clone();
-        let task = tokio::spawn(async move {
+        Running::spawn(Self::ID, handle, &status, async move {
             // Either ends when the control plane is shutting down.
             tokio::select! {
                 _ = run(source, translator, applied, outputs) => {}
                 _ = reporter.run() => {}
             }
-        });
-        Self {
-            settings,
-            handle,
-            task,
-        }
-    }
-
-    pub(crate) const fn settings(&self) -> &DiscoverySettings {
-        &self.settings
+        })
     }
 }
 
@@ -167,13 +118,17 @@ async fn run(
         let have_changed = batch.policies.is_some();
         let (changes, refused) = translator.handle_batch(batch);
         for refused in refused {
-            handle.counters().kubernetes_refused();
+            handle.counters().setting_refused(SourceId::Kubernetes);
             let Refused { object, reason, .. } = &refused;
             handle.refuse(object, reason, Clock::system().now());
             if refused.service.is_some() {
                 // A full queue drops events; the audit has all.
                 let _ = outputs.refused.try_send(refused);
             }
+        }
+        while let Some(one) = translator.poll_without_effect() {
+            // The state logs it.
+            let _ = outputs.refused.try_send(one);
         }
         if have_changed || !policies.is_empty() {
             let views = policies.iter().map(|policy| translator.view(policy));
@@ -191,6 +146,8 @@ struct ReportOutputs {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use plimsoll_kubernetes::ApiAccess;
     use plimsoll_kubernetes::merge::AddressFamily;
 

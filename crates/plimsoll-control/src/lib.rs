@@ -1,10 +1,11 @@
 //! xDS control plane: measures the demand of each zone from load reports and delivers it to the
 //! proxies.
 //!
-//! [`config`] parses the files. [`state`] is the core, a state machine without IO that knows
-//! fleets, services and demand. `delivery` decides how each class of nodes gets demand; `view`
-//! encodes it as resources. The arithmetic is in `plimsoll_core::planner`, the protocols are in
-//! plimsoll-xds. [`run::Control`] starts a control plane.
+//! [`config`] parses the files, [`services`] merges the services of all [`sources`]. [`state`] is
+//! the core, a state machine without IO that knows fleets, services and demand. `delivery` decides
+//! how each class of nodes gets demand; `view` encodes it as resources. The arithmetic is in
+//! `plimsoll_core::planner`, the protocols are in plimsoll-xds. [`run::Control`] starts a control
+//! plane.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -12,8 +13,11 @@ pub mod admin;
 pub mod audit;
 pub mod bootstrap;
 pub mod config;
+pub mod consul;
 mod counters;
 pub mod delivery;
+pub mod demand;
+pub mod events;
 pub mod explain;
 pub mod fleet;
 pub mod fleet_plan;
@@ -21,15 +25,23 @@ pub mod identity;
 pub mod kubernetes;
 pub mod load_line;
 mod log_lines;
+#[doc(hidden)]
+pub mod matrix;
 mod otlp;
+pub mod output;
 pub mod relay;
 pub mod reload;
 pub mod replicas;
 pub mod run;
 pub mod server;
+pub mod services;
+pub mod settings;
 pub mod source;
+pub mod sources;
 pub mod state;
 pub mod store;
+mod supervisor;
+mod tls_dialer;
 mod transport;
 pub mod unreported;
 mod view;

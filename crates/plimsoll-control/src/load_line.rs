@@ -11,6 +11,8 @@
 mod collect;
 mod compute;
 pub(crate) mod enforced;
+mod failing_zones;
+mod planned;
 mod shares;
 mod unknown;
 
@@ -19,9 +21,14 @@ use std::sync::Arc;
 use plimsoll_core::model::locality::Locality;
 
 use crate::config::Mode;
+use crate::demand::Withheld;
 
 pub(crate) use collect::measured_demand;
 pub use compute::LoadLines;
+pub use failing_zones::FailingZones;
+pub(crate) use failing_zones::link_fails;
+pub use planned::PlannedZone;
+pub(crate) use planned::target;
 pub(crate) use shares::ShareCache;
 pub use unknown::Unknown;
 
@@ -43,6 +50,13 @@ pub struct LoadLine {
     /// Whether demand is not complete yet: some proxies have not reported since they connected, or
     /// since the control plane started.
     pub warming_up: bool,
+    /// Target utilization of the service's objective; `None` if it is `LEVEL`.
+    pub target_utilization: Option<f64>,
+    /// Zones that keep demand from steering the service.
+    pub withheld: FailingZones,
+    /// Why demand is not delivered although it should steer the service, and no zone keeps it from
+    /// that; `None` as well if there is no demand.
+    pub undelivered: Option<Withheld>,
     /// Every zone with proxies, hosts or requests, sorted.
     pub zones: Vec<ZoneLine>,
     /// As the proxies reported; `None` without load reports.
@@ -66,6 +80,15 @@ pub struct ZoneLine {
     pub line: f64,
     /// Why the zone is above its line in [`LoadLine::now`]; `None` if it is not.
     pub above_line: Option<Arc<str>>,
+    /// Share of the requests to the zone that failed, in the latest reports, 0 to 1; `None` without
+    /// requests.
+    pub failed_share: Option<f64>,
+    /// Whether so many more requests fail here than in another zone that demand does not steer.
+    pub fails: bool,
+    /// Zones of the proxies whose requests here fail, if those of others do not.
+    pub fails_only_from: Vec<Locality>,
+    /// What the objective of the service plans for the zone, whatever its mode.
+    pub planned: Option<PlannedZone>,
 }
 
 /// Requests per second between the zones of a [`LoadLine`].
@@ -104,6 +127,12 @@ impl Traffic {
 }
 
 impl LoadLine {
+    /// Returns why host counts decide although demand should steer, as a clause.
+    pub fn withheld_text(&self) -> Option<String> {
+        let undelivered = || self.undelivered.map(|reason| reason.to_string());
+        self.withheld.text().or_else(undelivered)
+    }
+
     /// Returns the demand of all zones, in requests per second.
     pub fn demand(&self) -> f64 {
         self.zones.iter().map(|zone| zone.demand).sum()
@@ -120,4 +149,4 @@ impl LoadLine {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

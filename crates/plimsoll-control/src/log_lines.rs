@@ -14,6 +14,11 @@ plimsoll_core::log_lines! {
     /// longer than a cluster's `staleness_threshold` allows, so a shorter one is used.
     DEFAULT_HEARTBEAT_SHORTENED = Info,
         "default heartbeat shortened to suit a staleness threshold", "";
+    /// `field` of a service of a relay asks for measured demand, but the policy of the management
+    /// server behind it is one that demand cannot steer.
+    DEMAND_WITHOUT_EFFECT = Warn,
+        "service asks for measured demand, which cannot steer its policy",
+        "Remove `field` from the service, or change its policy; see `reason`.";
     /// A setting of the configuration changed. Lines of one change have the same `number`, which
     /// `/api/v1/audit` has too. `by` is who or what changed it, `source` where it is written.
     SETTING_CHANGED = Info, "setting changed", "";
@@ -39,11 +44,19 @@ plimsoll_core::log_lines! {
     OTLP_EXPORT_RECOVERED = Info, "export of metrics recovered", "";
     /// A configuration took effect.
     CONFIG_APPLIED = Info, "configuration applied", "";
+    /// Two sources of services have one of the same name. That of `used` is in force, that of
+    /// `ignored` takes over when it is gone there.
+    SERVICE_CONFLICT = Warn, "service is in two sources; using the one of higher precedence",
+        "Rename one of the two, or remove the one in the files once it is found elsewhere.";
     /// Nodes joined or left a fleet.
     FLEET_CHANGED = Debug, "fleet changed", "";
     /// A load report cannot be used. The previous report of the node stays in use until it expires.
     REPORT_IGNORED = Warn, "load report ignored",
         "Correct the node as `reason` says, for instance its `node.id` or locality.";
+    /// A node reports more than three times in `load_reporting.interval`. The report is dropped;
+    /// the previous one stays in use.
+    REPORT_TOO_EARLY = Warn, "load report dropped: its node reports too often",
+        "Look at the node: its timer is broken.";
     /// A stream of a node is refused, because a limit of the configuration is reached. `suppressed`
     /// counts lines of this kind that were left out since the last one.
     STREAM_REFUSED = Warn, "stream refused: a limit is reached",
@@ -62,8 +75,20 @@ plimsoll_core::log_lines! {
     /// A node reports many times the median rate of its fleet. Only a part of it counts.
     NODE_CAPPED = Warn, "load reports of a node are implausibly high; counting a part of them",
         "Look at the node; raise `demand.max_times_median` if its load is real.";
+    /// Many more of the requests of a fleet to a zone fail than of those to another zone. While
+    /// measured demand would send more requests there than host counts do, host counts decide.
+    /// `failed_share` is the share of the requests of all proxies to the zone; `from` names the
+    /// zones of the proxies, if only their requests fail.
+    ZONE_FAILS = Error, "requests to a zone fail; nobody spills into it until they stop failing",
+        "Look at the hosts of the zone and at the network to them; give the service health checks.";
+    /// Requests to a zone have not failed for a while.
+    ZONE_RECOVERED = Info, "requests to a zone no longer fail", "";
     /// The task that owns the state has panicked. The process exits.
     WRITER_PANICKED = Error, "writer panicked; exiting",
+        "Restart the process if nothing does so, and report the panic.";
+    /// The task that reads the files, uses the store or follows a source of services has ended. The
+    /// process exits.
+    TASK_ENDED = Error, "task ended; exiting",
         "Restart the process if nothing does so, and report the panic.";
     /// Traffic fractions of a cluster were computed, for the `cause` given.
     PLANNED = Debug, "traffic fractions computed", "";
@@ -96,7 +121,7 @@ plimsoll_core::log_lines! {
     STORE_CONNECTED = Info, "store connected", "";
     /// The store that replicas share cannot be reached. Nodes of other replicas count with their
     /// last load reports until it can.
-    STORE_LOST = Warn, "store lost; going on with what is known",
+    STORE_LOST = Warn, "store unreachable; continuing with the last known state",
         "Look at etcd, and at the network to its members; `reason` has the last error.";
     /// The store cannot be reached since the start. Returning proxies keep the weights that they
     /// have, new ones get host counts.
@@ -105,6 +130,13 @@ plimsoll_core::log_lines! {
     /// The record of a node is too large for the store: other replicas do not count its demand.
     RECORD_TOO_LARGE = Warn, "load report of a node is too large to share with other replicas",
         "Look at the node: it reports thousands of clusters or localities.";
+    /// A plan is too large for the store: each replica delivers its own.
+    PLAN_TOO_LARGE = Warn, "traffic fractions are too large to share with other replicas",
+        "Look for proxies that report thousands of zones, or divide the fleet.";
+    /// A node reports more than twice in `load_reporting.interval`. Other replicas get the newest
+    /// report after half an interval.
+    WRITE_DELAYED = Warn, "node reports too often; sharing its newest report later",
+        "Look at the node: its timer is broken, or two proxies use one id.";
     /// A record in the store cannot be decoded. It is ignored.
     RECORD_INVALID = Warn, "record in the store is invalid; ignored",
         "Look for another program that writes under `store.etcd.prefix`.";

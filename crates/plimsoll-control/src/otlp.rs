@@ -12,23 +12,23 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bytes::{Buf as _, BufMut as _, Bytes};
+use bytes::Bytes;
 use http::Uri;
 use http::uri::{PathAndQuery, Scheme};
 use plimsoll_core::log_line;
 use plimsoll_serve::{TlsError, error_chain};
+use plimsoll_xds::driver::{BytesCodec, Sockets};
 use prost::Message as _;
 use tokio::time::MissedTickBehavior;
 use tonic::client::Grpc;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 
 use crate::admin::families;
 use crate::config::Otlp;
 use crate::log_lines;
-use crate::relay::{RelayConnector, dialer};
 use crate::run::Context;
+use crate::tls_dialer::TlsDialer;
 
 /// Time of one export, of all its requests together.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -45,7 +45,7 @@ pub(crate) enum StartError {
 
 /// Loads the certificates and starts the thread, which ends with the control plane.
 pub(crate) fn start(context: Context, otlp: Otlp) -> Result<(), StartError> {
-    let connecting = |tls| RelayConnector::start("otlp", tls);
+    let connecting = |tls| TlsDialer::start("otlp", tls);
     let connector = otlp.tls.clone().map(connecting).transpose()?.map(Arc::new);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -56,7 +56,7 @@ pub(crate) fn start(context: Context, otlp: Otlp) -> Result<(), StartError> {
 }
 
 /// Returns the channel to a collector, which connects when it is used.
-fn channel(collector: &Uri, connector: Option<Arc<RelayConnector>>) -> Channel {
+fn channel(collector: &Uri, connector: Option<Arc<TlsDialer>>) -> Channel {
     let Some(connector) = connector else {
         let endpoint = Endpoint::from(collector.clone());
         return endpoint.connect_timeout(TIMEOUT).connect_lazy();
@@ -68,10 +68,10 @@ fn channel(collector: &Uri, connector: Option<Arc<RelayConnector>>) -> Channel {
     Endpoint::from(plain)
         .origin(collector.clone())
         .connect_timeout(TIMEOUT)
-        .connect_with_connector_lazy(dialer(connector))
+        .connect_with_connector_lazy(Sockets(connector))
 }
 
-async fn run(context: Context, otlp: Otlp, connector: Option<Arc<RelayConnector>>) {
+async fn run(context: Context, otlp: Otlp, connector: Option<Arc<TlsDialer>>) {
     let channel = channel(&otlp.endpoint, connector);
     let started = unix_nanos();
     let mut ticks = tokio::time::interval(otlp.interval);
@@ -116,7 +116,10 @@ async fn export(context: &Context, channel: &Channel, started: u64) -> Result<()
         ready.map_err(|error| Status::unavailable(error_chain(&error)))?;
         let path = PathAndQuery::from_static(EXPORT);
         let message = Bytes::from(request.encode_to_vec());
-        client.unary(Request::new(message), path, Encoded).await?;
+        // The response says nothing that matters.
+        client
+            .unary(Request::new(message), path, BytesCodec)
+            .await?;
     }
     Ok(())
 }
@@ -124,43 +127,4 @@ async fn export(context: &Context, channel: &Channel, started: u64) -> Result<()
 fn unix_nanos() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     u64::try_from(since.unwrap_or_default().as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// Codec of messages that are encoded already, and of responses that nobody reads.
-#[derive(Clone, Copy, Debug, Default)]
-struct Encoded;
-
-impl Codec for Encoded {
-    type Encode = Bytes;
-    type Decode = ();
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        *self
-    }
-
-    fn decoder(&mut self) -> Self {
-        *self
-    }
-}
-
-impl Encoder for Encoded {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn encode(&mut self, item: Bytes, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        buffer.put(item);
-        Ok(())
-    }
-}
-
-impl Decoder for Encoded {
-    type Item = ();
-    type Error = Status;
-
-    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<()>, Status> {
-        buffer.advance(buffer.remaining());
-        Ok(Some(()))
-    }
 }

@@ -10,6 +10,7 @@
 //! [`State`](crate::state::State) passes streams and load reports of its own nodes and the changes
 //! in the store, and applies the effects. `store` reads and writes the store.
 
+mod delayed;
 mod plans;
 mod table;
 
@@ -24,6 +25,7 @@ use plimsoll_xds::node::NodeInfo;
 use plimsoll_xds::replica::{NodeRecord, ReplicaRecord};
 
 use crate::fleet::StreamKind;
+use delayed::DelayedWrites;
 use plans::AgreedPlans;
 pub use plans::{PlanKey, Proposal, StoredPlan};
 use table::{Owner, SharedNode, Table};
@@ -63,6 +65,11 @@ pub enum StoreInput {
     ReplicaDeleted(Arc<str>),
     PlanPut(StoredPlan),
     PlanDeleted(PlanKey),
+    /// The store does not take a plan of this size.
+    PlanTooLarge {
+        key: PlanKey,
+        bytes: usize,
+    },
     /// This replica has another lease: the store drops what was written under the earlier one.
     LeaseChanged,
     /// The store cannot be reached, for this reason.
@@ -136,6 +143,7 @@ pub struct Replicas {
     timing: Timing,
     table: Table,
     writes: BTreeSet<NodeKey>,
+    delayed: DelayedWrites,
     connected: bool,
     synced: bool,
     /// Fleets whose demand was in the store when this replica started.
@@ -153,6 +161,7 @@ impl Replicas {
             timing,
             table: Table::default(),
             writes: BTreeSet::new(),
+            delayed: DelayedWrites::default(),
             connected: false,
             synced: false,
             known_fleets: BTreeSet::new(),
@@ -163,6 +172,11 @@ impl Replicas {
 
     pub(crate) const fn set_timing(&mut self, timing: Timing) {
         self.timing = timing;
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn configuration(&self) -> u64 {
+        self.plans.configuration()
     }
 
     /// Sets the hash of the configuration: replicas agree on plans that are made with the same one.
@@ -186,12 +200,12 @@ impl Replicas {
     }
 
     /// Whether the demand of a fleet was in the store when this replica started.
-    pub(crate) fn knew(&self, fleet: &str) -> bool {
+    pub(crate) fn had_demand_at_start(&self, fleet: &str) -> bool {
         self.known_fleets.contains(fleet)
     }
 
     /// Forgets which fleets were in the store at the start.
-    pub(crate) fn forget_start(&mut self) {
+    pub(crate) fn clear_startup_fleets(&mut self) {
         self.known_fleets.clear();
     }
 
@@ -250,8 +264,14 @@ impl Replicas {
         taken_over
     }
 
-    /// Handles a load report of a node that reports to this replica.
-    pub(crate) fn handle_report(&mut self, info: &NodeInfo, stats: &[ClusterStats], now: Instant) {
+    /// Handles a load report of a node that reports to this replica. Returns whether it is written
+    /// later, because the node has reported a moment ago: it counts here at once.
+    pub(crate) fn handle_report(
+        &mut self,
+        info: &NodeInfo,
+        stats: &[ClusterStats],
+        now: Instant,
+    ) -> bool {
         let key = NodeKey::of(&info.node);
         let mut node = self
             .table
@@ -265,8 +285,14 @@ impl Replicas {
         node.reported_at = Some(now);
         node.waits_until = None;
         node.due = None;
+        let is_delayed = self
+            .delayed
+            .delay(&key, &mut node, self.timing.interval / 2, now);
         self.table.insert(key.clone(), node);
-        self.writes.insert(key);
+        if !is_delayed {
+            self.writes.insert(key);
+        }
+        is_delayed
     }
 
     /// Handles a stream of a node that was closed.
@@ -284,7 +310,7 @@ impl Replicas {
     }
 
     /// Handles that a node does not count any more, because it was silent.
-    pub(crate) fn handle_silent(&mut self, key: &NodeKey) {
+    pub(crate) fn handle_stopped_reporting(&mut self, key: &NodeKey) {
         if let Some(mut node) = self.table.take(key) {
             if node.owner == Owner::Us && !node.stats.is_empty() {
                 node.stats = Arc::default();
@@ -321,6 +347,9 @@ impl Replicas {
                 plans,
             }) => {
                 self.reconcile(nodes, &mut effects, now);
+                let half = self.timing.interval / 2;
+                let waiting = self.delayed.handle_snapshot(&mut self.table, half, now);
+                self.writes.extend(waiting);
                 // After the load reports, which planners need to have in common.
                 self.plans.handle_snapshot(plans, &mut effects, now);
                 let named = |record: ReplicaRecord| (record.replica.as_str().into(), (record, now));
@@ -339,6 +368,7 @@ impl Replicas {
             }
             StoreInput::PlanPut(stored) => self.plans.handle_put(stored, &mut effects, now),
             StoreInput::PlanDeleted(key) => self.plans.handle_deleted(&key),
+            StoreInput::PlanTooLarge { key, .. } => self.plans.handle_refused(&key, &mut effects),
             StoreInput::LeaseChanged => self.writes.extend(self.table.owned_keys()),
             StoreInput::Disconnected(_) => {
                 self.connected = false;
@@ -358,6 +388,11 @@ impl Replicas {
         None
     }
 
+    /// Whether a plan waits for the store.
+    pub(crate) fn is_agreeing(&self, scope: &PlanScope) -> bool {
+        self.plans.is_proposed(scope)
+    }
+
     /// Deletes the plan of a scope without demand in the store.
     pub(crate) fn forget_plan(&mut self, scope: &PlanScope) {
         self.plans.forget(scope);
@@ -372,6 +407,9 @@ impl Replicas {
     /// in the store, and delivers plans that the store does not answer.
     pub(crate) fn handle_timeout(&mut self, now: Instant) -> Vec<Effect> {
         let mut effects = Vec::new();
+        let half = self.timing.interval / 2;
+        let due = self.delayed.handle_timeout(&mut self.table, half, now);
+        self.writes.extend(due);
         self.plans.handle_timeout(&mut effects, now);
         while let Some((key, mut node)) = self.table.take_due(now) {
             node.due = None;
@@ -396,7 +434,11 @@ impl Replicas {
 
     /// Returns when to call [`Self::handle_timeout`].
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        let due = [self.table.next_due(), self.plans.poll_timeout()];
+        let due = [
+            self.table.next_due(),
+            self.plans.poll_timeout(),
+            self.delayed.poll_timeout(),
+        ];
         due.into_iter().flatten().min()
     }
 

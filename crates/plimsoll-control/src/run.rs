@@ -27,12 +27,13 @@ use tokio::task::{JoinError, JoinHandle};
 
 use crate::config::{ControlConfig, IncomingLimits, Insecure, Limits, Otlp};
 use crate::load_line::ShareCache;
-use crate::relay::RelayConnector;
 use crate::reload::{ReloadRequest, ReloadRequests};
 use crate::server::{self, Handle, LoadReporting, Writer, start_replica};
 #[cfg(feature = "etcd")]
 use crate::store::EtcdStore;
 use crate::store::ReplicaIdentity;
+use crate::supervisor::Supervisor;
+use crate::tls_dialer::TlsDialer;
 use crate::transport::{LISTENER, XdsIncoming};
 use crate::{admin, log_lines, otlp, source};
 use edits::Edits;
@@ -138,9 +139,9 @@ impl Control {
         let config = Arc::new(options.override_addresses(source.load()?));
         config.check_exposure().map_err(invalid)?;
         config.check_addresses(|_| true).map_err(invalid)?;
-        let (xds, address) = bind(config.listen).await?;
-        let (admin, admin_address) = bind_optional(config.admin).await?;
-        let (read_only, read_only_address) = bind_optional(config.read_only).await?;
+        let (xds, address) = bind(config.addresses.listen).await?;
+        let (admin, admin_address) = bind_optional(config.addresses.admin).await?;
+        let (read_only, read_only_address) = bind_optional(config.addresses.read_only).await?;
         let listeners = Listeners::start(&config).map_err(unusable)?;
         let replica = config.store.as_ref().map(|_| options.replica());
         let (writer, handle) = start_replica(Arc::clone(&config), replica.as_ref());
@@ -179,7 +180,7 @@ impl Control {
     }
 
     /// Serves ADS, LRS and the admin API until `Context::stopping` is canceled. Returns an error if
-    /// the writer panics: without it nothing works, and a new process starts clean.
+    /// the writer or another task ends that is needed: a new process starts clean.
     pub async fn run(self, admin: AdminOptions) -> Result<(), RunError> {
         let Self { xds, context, .. } = self;
         let Context {
@@ -189,15 +190,16 @@ impl Control {
             ..
         } = context.clone();
         let mut writer = tokio::spawn(self.writer.run());
-        let options = server_options(&self.config.limits);
-        let otlp = self.config.otlp.clone();
-        let limits = within_files(self.config.limits.incoming, open_files_limit());
+        let options = server_options(&self.config.operation.limits);
+        let otlp = self.config.operation.otlp.clone();
+        let limits = within_files(self.config.operation.limits.incoming, open_files_limit());
         let edits = Edits::new(self.options, &self.config, context.clone());
-        let edits = tokio::spawn(edits.apply_all(self.source, self.reloads));
+        let supervisor = handle.supervisor().clone();
+        let edits = supervisor.spawn("files", edits.apply_all(self.source, self.reloads));
         #[cfg(feature = "etcd")]
         let store = self
             .store
-            .map(|store| tokio::spawn(store.run(stopping.clone())));
+            .map(|store| supervisor.spawn("store", store.run(stopping.clone())));
         #[cfg(not(feature = "etcd"))]
         let store = None;
         let read_only = read_only(&admin);
@@ -230,6 +232,10 @@ impl Control {
             ended = &mut writer => {
                 stopping.cancel();
                 return Err(writer_ended(ended));
+            }
+            task = ended_early(&supervisor, &stopping) => {
+                stopping.cancel();
+                return Err(task_ended(task));
             }
         };
         stopping.cancel();
@@ -275,6 +281,23 @@ fn writer_ended(ended: Result<(), JoinError>) -> RunError {
         Ok(()) => "it returned".into(),
     };
     RunError::Failed("the writer has ended".to_owned(), error)
+}
+
+/// Resolves with the name of a task that ends before the control plane is told to.
+async fn ended_early(supervisor: &Supervisor, stopping: &CancellationToken) -> &'static str {
+    let task = supervisor.ended().await;
+    if stopping.is_cancelled() {
+        std::future::pending::<()>().await;
+    }
+    task
+}
+
+fn task_ended(task: &'static str) -> RunError {
+    log_line!(log_lines::TASK_ENDED, task);
+    RunError::Failed(
+        format!("the task {task:?} has ended"),
+        "it panicked or returned".into(),
+    )
 }
 
 /// Creates the task that connects replicas, if the configuration has a store.
@@ -336,14 +359,21 @@ fn invalid(error: FieldError) -> RunError {
 /// Reads the certificates and keys that the settings name, as a start would; returns the settings
 /// whose files cannot be used.
 pub(crate) fn certificate_faults(config: &ControlConfig) -> Vec<FieldError> {
-    let listening = [("tls", &config.tls), ("admin_tls", &config.admin_tls)];
+    let listening = [
+        ("tls", &config.addresses.tls),
+        ("admin_tls", &config.addresses.admin_tls),
+    ];
     let servers = listening.into_iter().filter_map(|(field, settings)| {
         let settings = settings.as_ref()?;
         Some((field, server_tls_without_resumption(settings).map(drop)))
     });
     let relay = config.relay.as_ref().and_then(|relay| relay.tls.as_ref());
     let store = config.store.as_ref().and_then(|store| store.tls.as_ref());
-    let otlp = config.otlp.as_ref().and_then(|otlp| otlp.tls.as_ref());
+    let otlp = config
+        .operation
+        .otlp
+        .as_ref()
+        .and_then(|otlp| otlp.tls.as_ref());
     let dialing = [
         ("relay.tls", relay),
         ("store.etcd.tls", store),
@@ -351,7 +381,7 @@ pub(crate) fn certificate_faults(config: &ControlConfig) -> Vec<FieldError> {
     ];
     let clients = dialing
         .into_iter()
-        .filter_map(|(field, tls)| Some((field, RelayConnector::check(tls?))));
+        .filter_map(|(field, tls)| Some((field, TlsDialer::check(tls?))));
     let checked = servers.chain(clients);
     let fault = |(field, checked): (&str, Result<(), TlsError>)| {
         let reason = plimsoll_serve::error_chain(&checked.err()?);
@@ -376,16 +406,16 @@ impl Listeners {
         };
         let insecure = config.insecure_listeners();
         if insecure.xds {
-            log_line!(log_lines::INSECURE, listen = %config.listen);
+            log_line!(log_lines::INSECURE, listen = %config.addresses.listen);
         }
-        if let Some(admin) = config.admin.filter(|_| insecure.admin) {
+        if let Some(admin) = config.addresses.admin.filter(|_| insecure.admin) {
             log_line!(log_lines::INSECURE_ADMIN, %admin);
         }
         Ok(Self {
-            xds_tls: watch("xds", &config.tls)?,
-            admin_tls: watch("admin", &config.admin_tls)?,
+            xds_tls: watch("xds", &config.addresses.tls)?,
+            admin_tls: watch("admin", &config.addresses.admin_tls)?,
             insecure,
-            admin_uses_tls: config.admin_tls.is_some(),
+            admin_uses_tls: config.addresses.admin_tls.is_some(),
             ..Self::default()
         })
     }
@@ -428,7 +458,7 @@ fn set_relay_connector(handle: &Handle, config: &ControlConfig) -> Result<(), Tl
     let connector = match (tls, current) {
         (None, _) => None,
         (Some(tls), Some(current)) if current.settings() == tls => Some(current),
-        (Some(tls), _) => Some(Arc::new(RelayConnector::start("relay", Arc::clone(tls))?)),
+        (Some(tls), _) => Some(Arc::new(TlsDialer::start("relay", Arc::clone(tls))?)),
     };
     handle.upstreams().set_connector(connector);
     Ok(())
@@ -436,9 +466,9 @@ fn set_relay_connector(handle: &Handle, config: &ControlConfig) -> Result<(), Tl
 
 impl Options {
     fn override_addresses(&self, mut config: ControlConfig) -> ControlConfig {
-        config.listen = self.listen.unwrap_or(config.listen);
-        config.admin = self.admin.or(config.admin);
-        config.read_only = self.read_only.or(config.read_only);
+        config.addresses.listen = self.listen.unwrap_or(config.addresses.listen);
+        config.addresses.admin = self.admin.or(config.addresses.admin);
+        config.addresses.read_only = self.read_only.or(config.addresses.read_only);
         config
     }
 

@@ -7,13 +7,12 @@
 //! sockets of ADS and LRS, `admin` serves HTTP; decisions are made in `state`.
 
 mod authorization;
+mod channel;
 mod discovery;
-mod event_log;
 mod handlers;
-mod recent;
 mod record;
+mod report_rate;
 mod report_size;
-mod throttle;
 mod writer;
 
 use std::sync::Arc;
@@ -22,7 +21,6 @@ use std::time::Duration;
 use plimsoll_core::log_line;
 use plimsoll_core::model::load_report::ClusterStats;
 use plimsoll_core::time::Instant;
-use plimsoll_xds::ads::view::View;
 use plimsoll_xds::driver::LrsInstructions;
 use plimsoll_xds::node::NodeInfo;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
@@ -31,19 +29,22 @@ use tonic::Status;
 use crate::audit::Audit;
 use crate::config::{ControlConfig, Relay};
 use crate::counters::Counters;
+use crate::events::{Events, RecentEvents};
 use crate::fleet::{OpenRefusal, Peer, StreamKind};
 use crate::identity::Rules;
 use crate::log_lines;
-use crate::relay::{Overlay, RelayUpstreams, RelayedResource, StreamStatus};
+use crate::relay::{RelayUpstreams, RelayedResource, StreamStatus};
 use crate::replicas::StoreInput;
-use crate::state::{DiscoveredChanges, State, ViewKey};
-use crate::store::StoreStats;
+use crate::services::ServiceChanges;
+use crate::state::{State, ViewKey};
+use crate::store::StoreLink;
+use crate::supervisor::Supervisor;
 
+pub use crate::events::{EventSeverity, RecentEvent};
 use authorization::RefusalLog;
+use channel::Subscribed;
 pub(crate) use discovery::DiscoveryGate;
 pub use handlers::{Discovery, LoadReporting, Reporter};
-pub(crate) use recent::cut;
-pub use recent::{EventSeverity, RecentEvent, RecentEvents};
 pub use record::{ResponseTotals, StreamRecord, StreamRecords};
 pub use writer::{Writer, start, start_replica};
 
@@ -55,20 +56,25 @@ const QUEUE_CAPACITY: usize = 4096;
 #[derive(Clone, Debug)]
 pub struct Handle {
     messages: mpsc::Sender<Message>,
-    records: Arc<StreamRecords>,
-    recent: Arc<RecentEvents>,
-    audit: Arc<Audit>,
+    shared: Arc<Shared>,
     upstreams: Arc<RelayUpstreams>,
-    counters: Counters,
-    throttle: Arc<throttle::Throttle>,
     /// One permit per byte of load reports that may wait in the queue.
     queue_bytes: Arc<Semaphore>,
     queue_bytes_capacity: usize,
     rules: Arc<watch::Sender<Arc<Rules>>>,
     discovery: Arc<DiscoveryGate>,
     refusals: Arc<RefusalLog>,
+}
+
+/// What the writer and all handles share.
+#[derive(Debug, Default)]
+struct Shared {
+    events: Events,
+    records: StreamRecords,
+    audit: Audit,
+    supervisor: Supervisor,
     /// `None` without a store.
-    store: Option<Arc<StoreStats>>,
+    store: Option<Arc<StoreLink>>,
 }
 
 type Inspection = Box<dyn FnOnce(&State, Instant) + Send>;
@@ -98,13 +104,13 @@ pub(crate) enum Message {
         /// Who or what changed it, for the audit.
         by: Arc<str>,
     },
-    Discovered(DiscoveredChanges),
+    Services(ServiceChanges),
     Inspect(Inspection),
 }
 
-pub(crate) enum OpenedStream {
-    View(watch::Receiver<Arc<View>>, StreamGuard),
-    Relay(watch::Receiver<Arc<Overlay>>, Relay, StreamGuard),
+pub(crate) struct OpenedStream {
+    subscribed: Subscribed,
+    guard: StreamGuard,
 }
 
 pub(crate) type OpenedReporting = (watch::Receiver<LrsInstructions>, StreamGuard);
@@ -155,15 +161,22 @@ impl Handle {
         self.send(Message::Config { config, by }).await
     }
 
-    /// Adds, replaces and removes services that were discovered.
-    pub async fn discover(&self, changes: DiscoveredChanges) -> Result<(), Stopped> {
+    /// Adds, replaces and removes services of a source beside the files.
+    pub async fn discover(&self, changes: ServiceChanges) -> Result<(), Stopped> {
+        let ServiceChanges {
+            source,
+            is_complete,
+            ..
+        } = changes;
         if let Some(rules) = self.discovery.apply(&changes) {
             self.publish_rules(rules);
         }
-        self.send(Message::Discovered(changes)).await?;
+        self.send(Message::Services(changes)).await?;
         // The views are complete when the writer has processed the message.
         self.inspect(|_, _| ()).await?;
-        self.discovery.open();
+        if is_complete {
+            self.discovery.listed(source);
+        }
         Ok(())
     }
 
@@ -182,20 +195,19 @@ impl Handle {
 
     /// Records a change of the configuration that was refused.
     pub fn refuse(&self, by: &str, reason: &str, now: Instant) {
-        let entry = self.audit.refuse(by, reason, now);
-        self.recent.audited(&entry);
-        event_log::audited(&entry);
+        let entry = self.shared.audit.refuse(by, reason, now);
+        self.shared.events.tell(entry.describe(), now);
     }
 
     /// Returns what was changed and refused.
-    pub const fn audit(&self) -> &Arc<Audit> {
-        &self.audit
+    pub fn audit(&self) -> &Audit {
+        &self.shared.audit
     }
 
     /// Reserves a connection to the relayed server.
     fn open_upstream(&self, relay: &Relay) -> Result<StreamStatus, Status> {
         self.upstreams.open(relay.max_connections).ok_or_else(|| {
-            self.counters.relay_refused();
+            self.counters().relay_refused();
             if let Some(suppressed) = self.refusals.allow() {
                 let max = relay.max_connections;
                 log_line!(log_lines::RELAY_STREAM_REFUSED, max, suppressed);
@@ -225,13 +237,13 @@ impl Handle {
     }
 
     /// Returns the status of every discovery stream.
-    pub const fn records(&self) -> &Arc<StreamRecords> {
-        &self.records
+    pub fn records(&self) -> &StreamRecords {
+        &self.shared.records
     }
 
     /// Returns the latest events, for the dashboard.
-    pub const fn recent(&self) -> &Arc<RecentEvents> {
-        &self.recent
+    pub fn recent(&self) -> &RecentEvents {
+        &self.shared.events.recent
     }
 
     /// Passes on a change in the store that replicas share.
@@ -240,14 +252,14 @@ impl Handle {
     }
 
     /// Returns statistics of the store; `None` without a store.
-    pub const fn store_stats(&self) -> Option<&Arc<StoreStats>> {
-        self.store.as_ref()
+    pub fn store_stats(&self) -> Option<&Arc<StoreLink>> {
+        self.shared.store.as_ref()
     }
 
     /// Returns whether to write a log line that may be frequent, and how many were left out.
     #[cfg(feature = "etcd")]
     pub(crate) fn admit(&self, kind: &'static str, now: Instant) -> Option<u64> {
-        self.throttle.admit(kind, now)
+        self.shared.events.throttle.admit(kind, now)
     }
 
     /// Returns the status of the streams to the relayed server.
@@ -255,8 +267,13 @@ impl Handle {
         &self.upstreams
     }
 
-    pub(crate) const fn counters(&self) -> &Counters {
-        &self.counters
+    /// Returns what notices that a task has ended without which the process cannot work.
+    pub(crate) fn supervisor(&self) -> &Supervisor {
+        &self.shared.supervisor
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.shared.events.counters
     }
 
     pub(crate) fn queued(&self) -> usize {

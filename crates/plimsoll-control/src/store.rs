@@ -29,9 +29,9 @@ pub(crate) use key::{decode_part, encode_part};
 #[cfg(feature = "etcd")]
 pub(crate) use outbox::PendingWrite;
 pub(crate) use outbox::{Outbox, TooLarge};
-#[cfg(feature = "etcd")]
-pub(crate) use proposals::PendingProposal;
 pub(crate) use proposals::Proposals;
+#[cfg(feature = "etcd")]
+pub(crate) use proposals::{PendingProposal, Transactions};
 
 /// Name of this replica, and of its process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,9 +42,9 @@ pub struct ReplicaIdentity {
     pub started_unix_ms: u64,
 }
 
-/// Connection to the store, for metrics.
+/// Queues between the writer and the task of the store, and statistics of the store.
 #[derive(Debug, Default)]
-pub struct StoreStats {
+pub struct StoreLink {
     pub(crate) outbox: Outbox,
     written: AtomicU64,
     write_failures: AtomicU64,
@@ -58,7 +58,7 @@ pub struct StoreStats {
     pub(crate) proposed: Notify,
 }
 
-impl StoreStats {
+impl StoreLink {
     /// Number of records that were written or deleted.
     pub fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn writes_failures_and_compactions_are_counted() {
-        let stats = StoreStats::default();
+        let stats = StoreLink::default();
         stats.wrote(3, Duration::from_millis(5));
         stats.wrote(4, Duration::from_millis(2));
         for _ in 0..2 {

@@ -68,7 +68,10 @@ impl Unreported {
     /// Compares the subscriptions of nodes with the services in their load reports.
     pub fn new(state: &State, subscriptions: &Subscriptions, now: Instant) -> Self {
         let config = state.config();
-        let grace = config.load_reporting_interval.saturating_mul(INTERVALS);
+        let grace = config
+            .reporting
+            .load_reporting_interval
+            .saturating_mul(INTERVALS);
         let mut all = Self::default();
         for (key, subscribed) in &subscriptions.nodes {
             let Some(member) = state.fleets().member(&key.0, &key.1) else {

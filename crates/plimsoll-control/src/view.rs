@@ -9,6 +9,7 @@ pub(crate) mod cluster;
 mod route;
 mod sent;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,24 +24,19 @@ use plimsoll_xds::lrs::message::ClusterTraffic;
 use plimsoll_xds::wire::encode_assignment;
 
 use crate::config::{ControlConfig, Delivery, Service};
-use crate::delivery::{self, NodeClass, Steering, sends_lrs_traffic, steering};
+use crate::delivery::{self, NodeClass, Steering, sends_lrs_traffic, steering, while_a_zone_fails};
 use crate::fleet_plan::FleetPlan;
-use crate::relay::{Improvement, Overlay};
+use crate::output::Output;
+use crate::relay::{Patch, Rewrite};
 use crate::state::ViewKey;
 
-pub(crate) use sent::SentResources;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Withheld {
-    Nothing,
-    /// Resources that depend on demand are withheld: receivers keep the ones they have.
-    Demand,
-}
+pub(crate) use sent::{SentResources, before_ramp};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Catalog {
     config: Arc<ControlConfig>,
-    fleet_ramp: u32,
+    /// Whether the fleets' own assignments have demand.
+    delivers_to_fleets: bool,
     by_class: BTreeMap<NodeClass, ClassCatalog>,
     /// Assignments with the weights of the configuration file, by service.
     assignments: BTreeMap<Arc<str>, Resource>,
@@ -57,19 +53,20 @@ struct ClassCatalog {
 impl Catalog {
     /// Encodes all resources that do not depend on demand.
     pub(crate) fn new(config: &Arc<ControlConfig>) -> Self {
-        let fleet_ramp = delivery::fleet_ramp(config.services.values().map(AsRef::as_ref));
+        let delivers_to_fleets = delivery::delivers_to_fleets(config);
         if config.relay.is_some() {
             // With a relay, clusters and assignments come from the relayed server.
             return Self {
                 config: Arc::clone(config),
-                fleet_ramp,
+                delivers_to_fleets,
                 by_class: BTreeMap::new(),
                 assignments: BTreeMap::new(),
             };
         }
         let by_class = NodeClass::ALL.map(|class| {
             let services = config.services.values();
-            let clusters = services.map(|service| encode_cluster(service, class, fleet_ramp));
+            let clusters =
+                services.map(|service| encode_cluster(service, class, steering(service, class)));
             let catalog = ClassCatalog {
                 clusters: Arc::new(TypeResources::new(clusters)),
                 listeners: Arc::new(TypeResources::new(route::listeners(config, class))),
@@ -84,15 +81,14 @@ impl Catalog {
         Self {
             assignments: assignments.collect(),
             config: Arc::clone(config),
-            fleet_ramp,
+            delivers_to_fleets,
             by_class: by_class.into_iter().collect(),
         }
     }
 
-    /// Whether the services of a configuration need another ramp on the fleets' assignments.
-    pub(crate) fn has_other_ramp(&self, config: &ControlConfig) -> bool {
-        let services = config.services.values().map(AsRef::as_ref);
-        delivery::fleet_ramp(services) != self.fleet_ramp
+    /// Whether the services of a configuration need other demand on the fleets' assignments.
+    pub(crate) fn has_other_demand_of_fleets(&self, config: &ControlConfig) -> bool {
+        delivery::delivers_to_fleets(config) != self.delivers_to_fleets
     }
 
     /// Encodes the assignments of services whose endpoints changed, and nothing else.
@@ -113,45 +109,84 @@ impl Catalog {
         }
     }
 
-    /// Encodes services that changed, with the same ramp on the fleets' assignments as before.
+    /// Encodes services that changed, and nothing of the others.
     pub(crate) fn update_services<'a>(
         &mut self,
         config: &Arc<ControlConfig>,
         changed: impl Iterator<Item = &'a Arc<str>> + Clone,
     ) {
+        let is_known = |name: &Arc<str>| self.config.services.contains_key(name);
+        let has_same_names = changed
+            .clone()
+            .all(|name| is_known(name) == config.services.contains_key(name));
         self.update_assignments(config, changed.clone());
         for (class, catalog) in &mut self.by_class {
             let clusters = changed.clone().map(|name| {
                 let service = config.services.get(name);
-                let ramp = self.fleet_ramp;
-                let cluster = service.map(|service| encode_cluster(service, *class, ramp));
+                let cluster = service
+                    .map(|service| encode_cluster(service, *class, steering(service, *class)));
                 (Arc::clone(name), cluster)
             });
             catalog.clusters = Arc::new(catalog.clusters.with_changes(clusters));
-            catalog.listeners = Arc::new(TypeResources::new(route::listeners(config, *class)));
-            catalog.routes = Arc::new(TypeResources::new(route::routes(config, *class)));
+            // They depend on the names of services only.
+            if !has_same_names {
+                catalog.listeners = Arc::new(TypeResources::new(route::listeners(config, *class)));
+                catalog.routes = Arc::new(TypeResources::new(route::routes(config, *class)));
+            }
         }
     }
 
-    /// Returns a view with the changed services, made from the view of before; `None` if receivers
+    /// Builds what receivers with `key` are sent. If `held`, resources that depend on demand are
+    /// left out: receivers keep the ones they have.
+    pub(crate) fn output(
+        &self,
+        key: &ViewKey,
+        plan: &FleetPlan,
+        held: bool,
+        generation: u64,
+    ) -> Output {
+        if self.config.relay.is_some() {
+            return Output::Patch(Arc::new(self.patch(key, plan, held, generation)));
+        }
+        Output::Complete(Arc::new(self.view(key, plan, held, generation)))
+    }
+
+    /// Returns an output with the changed services, made from the previous one; `None` if receivers
     /// would get the same.
-    pub(crate) fn updated_view(
+    pub(crate) fn updated_output(
+        &self,
+        before: &Output,
+        key: &ViewKey,
+        plan: &FleetPlan,
+        held: bool,
+        changed: &BTreeSet<Arc<str>>,
+        generation: u64,
+    ) -> Option<Output> {
+        if let (Output::Complete(before), None) = (before, &self.config.relay) {
+            let view = self.updated_view(before, key, plan, held, changed, generation)?;
+            return Some(Output::Complete(Arc::new(view)));
+        }
+        let next = self.output(key, plan, held, generation);
+        (!next.has_same_content(before)).then_some(next)
+    }
+
+    fn updated_view(
         &self,
         before: &View,
         key: &ViewKey,
         plan: &FleetPlan,
-        withheld: Withheld,
+        held: bool,
         changed: &BTreeSet<Arc<str>>,
         generation: u64,
     ) -> Option<View> {
         let Some(assignments) = before.get(CLUSTER_LOAD_ASSIGNMENT) else {
-            return Some(self.view(key, plan, withheld, generation));
+            return Some(self.view(key, plan, held, generation));
         };
         let mut differing = Vec::new();
         for name in changed {
             let service = self.config.services.get(name);
             let next =
-                service.and_then(|service| self.service_assignment(service, key, plan, withheld));
+                service.and_then(|service| self.service_assignment(service, key, plan, held));
             if next.as_ref() != assignments.get(name) {
                 differing.push((Arc::clone(name), next));
             }
@@ -162,92 +197,141 @@ impl Catalog {
         } else {
             Arc::clone(assignments)
         };
-        let view = self.add_class(
-            View::new(generation).with(CLUSTER_LOAD_ASSIGNMENT, assignments),
-            key.class,
-        );
+        let view = View::new(generation).with(CLUSTER_LOAD_ASSIGNMENT, assignments);
+        let view = self.add_class(view, key.class, plan);
         (has_changed || !view.has_same_content(before)).then_some(view)
     }
 
-    /// Whether nodes of a class get different resources in different zones.
-    pub(crate) fn depends_on_zone(&self, class: NodeClass) -> bool {
+    /// Whether nodes of a class in the fleet of `plan` get different resources in different zones.
+    pub(crate) fn depends_on_zone(&self, class: NodeClass, plan: &FleetPlan) -> bool {
         let uses_weights = |service: &Arc<Service>| {
-            let steering = steering(service, class, self.fleet_ramp);
+            let steering = self.steering(service, class, plan);
             steering == Steering::Demand(Delivery::LocalityWeights)
         };
-        class == NodeClass::Grpc || self.config.services.values().any(uses_weights)
+        // Patches have the weights of every service, whatever uses them.
+        class == NodeClass::Grpc
+            || self.config.relay.is_some()
+            || self.config.services.values().any(uses_weights)
     }
 
-    pub(crate) fn view(
-        &self,
-        key: &ViewKey,
-        plan: &FleetPlan,
-        withheld: Withheld,
-        generation: u64,
-    ) -> View {
-        let assignments = self.assignments(key, plan, withheld);
-        let assignments = match withheld {
-            Withheld::Nothing => TypeResources::new(assignments),
-            Withheld::Demand => TypeResources::partial(assignments, []),
+    fn view(&self, key: &ViewKey, plan: &FleetPlan, held: bool, generation: u64) -> View {
+        let assignments = self.assignments(key, plan, held);
+        let assignments = if held {
+            TypeResources::partial(assignments, [])
+        } else {
+            TypeResources::new(assignments)
         };
         let view = View::new(generation).with(CLUSTER_LOAD_ASSIGNMENT, Arc::new(assignments));
-        self.add_class(view, key.class)
+        self.add_class(view, key.class, plan)
     }
 
-    /// Adds the resources that are the same for all nodes of a class.
-    fn add_class(&self, view: View, class: NodeClass) -> View {
+    /// Adds the resources that are the same for all nodes of a class, apart from clusters of
+    /// services with a zone that fails for this fleet, or that is tried.
+    fn add_class(&self, view: View, class: NodeClass, plan: &FleetPlan) -> View {
         let Some(catalog) = self.by_class.get(&class) else {
             return view;
         };
-        view.with(CLUSTER, Arc::clone(&catalog.clusters))
+        let planned = plan.services.keys();
+        let mut changed = planned
+            .filter_map(|name| self.config.services.get(name))
+            .filter_map(|service| self.changed_cluster(service, class, plan))
+            .peekable();
+        let clusters = if changed.peek().is_some() {
+            Arc::new(catalog.clusters.with_changes(changed))
+        } else {
+            Arc::clone(&catalog.clusters)
+        };
+        view.with(CLUSTER, clusters)
             .with(LISTENER, Arc::clone(&catalog.listeners))
             .with(ROUTE_CONFIGURATION, Arc::clone(&catalog.routes))
     }
 
-    /// Builds the changes to the relayed server's resources for receivers with `key`.
-    pub(crate) fn overlay(
+    /// Returns the cluster of a service for the fleet of `plan`, if it is another than for fleets
+    /// that none of its zones fails.
+    fn changed_cluster(
         &self,
-        key: &ViewKey,
+        service: &Service,
+        class: NodeClass,
         plan: &FleetPlan,
-        withheld: Withheld,
-        generation: u64,
-    ) -> Overlay {
-        let improvement = |(name, service): (&Arc<str>, &Arc<Service>)| {
-            let plan = plan.services.get(name);
-            let improvement = Improvement {
-                service: Arc::clone(service),
-                weights: plan
-                    .and_then(|plan| plan.weights_at(&key.locality))
-                    .cloned(),
-            };
-            (Arc::clone(name), improvement)
+    ) -> Option<(Arc<str>, Option<Resource>)> {
+        let own = plan.services.get(service.name())?;
+        if own.failing.is_empty() && own.is_as_written(service) {
+            return None;
+        }
+        let in_force = self.steering(service, class, plan);
+        // Feed-forward has its ramp in the cluster.
+        let is_ramped = matches!(in_force, Steering::FeedForward(_)) && own.ramp != service.ramp;
+        (is_ramped || in_force != steering(service, class)).then(|| {
+            let cluster = encode_cluster(&own.delivered(service), class, in_force);
+            (Arc::clone(service.name()), Some(cluster))
+        })
+    }
+
+    /// Returns how a service is steered at nodes of a class in the fleet of `plan`.
+    pub(crate) fn steering(
+        &self,
+        service: &Service,
+        class: NodeClass,
+        plan: &FleetPlan,
+    ) -> Steering {
+        let Some(own) = plan.services.get(service.name()) else {
+            return steering(service, class);
         };
-        let mut overlay = Overlay {
+        let regular = steering(&own.delivered(service), class);
+        if own.failing.is_empty() {
+            regular
+        } else {
+            while_a_zone_fails(regular, class)
+        }
+    }
+
+    /// Builds the changes to the relayed server's resources for receivers with `key`.
+    fn patch(&self, key: &ViewKey, plan: &FleetPlan, held: bool, generation: u64) -> Patch {
+        let rewrite = |(name, service): (&Arc<str>, &Arc<Service>)| {
+            let plan = plan.services.get(name);
+            let delivered = plan.map(|plan| plan.delivered(service));
+            let rewrite = Rewrite {
+                service: match delivered {
+                    Some(Cow::Owned(delivered)) => Arc::new(delivered),
+                    Some(Cow::Borrowed(_)) | None => Arc::clone(service),
+                },
+                weights: plan
+                    .and_then(|plan| plan.weights_at(&key.locality, key.class))
+                    .cloned(),
+                zone_fails: plan.is_some_and(|plan| !plan.failing.is_empty()),
+            };
+            (Arc::clone(name), rewrite)
+        };
+        let mut patch = Patch {
             generation,
             class: key.class,
-            fleet_ramp: self.fleet_ramp,
-            held: withheld == Withheld::Demand,
+            held,
             observes: self.config.services.is_empty(),
-            services: self.config.services.iter().map(improvement).collect(),
-            ..Overlay::default()
+            services: self.config.services.iter().map(rewrite).collect(),
+            ..Patch::default()
         };
         for resource in self.fleet_assignments(key, plan) {
-            if self.config.local_cluster_names.contains(&resource.name) {
-                overlay.add_own(CLUSTER_LOAD_ASSIGNMENT, resource);
+            if self
+                .config
+                .fleets
+                .local_cluster_names
+                .contains(&resource.name)
+            {
+                patch.add_own(CLUSTER_LOAD_ASSIGNMENT, resource);
             } else {
-                overlay.fleet = Some(resource);
+                patch.fleet = Some(resource);
             }
         }
         // Listeners of the file are sent in addition to those of the relayed server.
         if matches!(key.class, NodeClass::Envoy | NodeClass::EnvoyModule) {
             for listener in route::listeners(&self.config, key.class) {
-                overlay.add_own(LISTENER, listener);
+                patch.add_own(LISTENER, listener);
             }
             for route in route::routes(&self.config, key.class) {
-                overlay.add_own(ROUTE_CONFIGURATION, route);
+                patch.add_own(ROUTE_CONFIGURATION, route);
             }
         }
-        overlay
+        patch
     }
 
     /// Returns the demand by service, for nodes of `class` that get it with LRS responses: Plimsoll
@@ -265,7 +349,7 @@ impl Catalog {
             let Some(written) = self.config.services.get(name) else {
                 continue;
             };
-            let demand = steering(written, class, self.fleet_ramp);
+            let demand = steering(&service.delivered(written), class);
             let mut cluster = ClusterTraffic {
                 cluster_name: Arc::clone(name),
                 fractions: Vec::new(),
@@ -285,12 +369,11 @@ impl Catalog {
         traffic
     }
 
-    fn assignments(&self, key: &ViewKey, plan: &FleetPlan, withheld: Withheld) -> Vec<Resource> {
+    fn assignments(&self, key: &ViewKey, plan: &FleetPlan, held: bool) -> Vec<Resource> {
         let services = self.config.services.values();
-        let assignment =
-            |service: &Arc<Service>| self.service_assignment(service, key, plan, withheld);
+        let assignment = |service: &Arc<Service>| self.service_assignment(service, key, plan, held);
         let mut resources: Vec<Resource> = services.filter_map(assignment).collect();
-        if withheld == Withheld::Nothing {
+        if !held {
             resources.extend(self.fleet_assignments(key, plan));
         }
         resources
@@ -302,43 +385,26 @@ impl Catalog {
         service: &Service,
         key: &ViewKey,
         plan: &FleetPlan,
-        withheld: Withheld,
+        held: bool,
     ) -> Option<Resource> {
         let name = service.name();
-        match self.receiver_weights(service, key, plan) {
-            Some(_) if withheld == Withheld::Demand => None,
+        match receiver_weights(service, key, plan, self.steering(service, key.class, plan)) {
+            Some(_) if held => None,
             Some(weights) => {
-                let body = assignment::with_locality_weights(&service.assignment, weights);
+                let body = assignment::with_locality_weights(service, weights, key.class);
                 Some(Resource::new(Arc::clone(name), body))
             }
             None => self.assignments.get(name).cloned(),
         }
     }
 
-    /// Returns the locality weights to send on a service's assignment, if receivers use weights:
-    /// `Some(None)` if their zone has none. `None` if the assignment is sent as configured.
-    fn receiver_weights<'a>(
-        &self,
-        service: &Service,
-        key: &ViewKey,
-        plan: &'a FleetPlan,
-    ) -> Option<Option<&'a ReceiverWeights>> {
-        let steering = steering(service, key.class, self.fleet_ramp);
-        let uses_weights = steering == Steering::Demand(Delivery::LocalityWeights);
-        let measured = plan.services.get(service.name())?;
-        (uses_weights || key.class == NodeClass::Grpc).then(|| match steering {
-            Steering::AsConfigured(_) => None,
-            _ => measured.weights_at(&key.locality),
-        })
-    }
-
     /// Encodes the fleet's own assignment under each name that the fleet's proxies may request.
     fn fleet_assignments(&self, key: &ViewKey, plan: &FleetPlan) -> Vec<Resource> {
         let own = Some(&key.fleet);
-        let names = self.config.local_cluster_names.iter().chain(own);
+        let names = self.config.fleets.local_cluster_names.iter().chain(own);
         let free = names.filter(|name| !self.config.services.contains_key(*name));
         let repeats =
-            key.class == NodeClass::Plimsoll || self.config.endpoint_stale_after.is_some();
+            key.class == NodeClass::Plimsoll || self.config.fleets.endpoint_stale_after.is_some();
         let mut assignment = assignment::of_fleet(plan, key.class, &self.config);
         free.map(|name| {
             assignment.cluster_name = Arc::clone(name);
@@ -353,15 +419,30 @@ impl Catalog {
     }
 }
 
-fn encode_cluster(service: &Service, class: NodeClass, fleet_ramp: u32) -> Resource {
-    let steering = steering(service, class, fleet_ramp);
+/// Returns the locality weights to send on a service's assignment, if receivers use weights:
+/// `Some(None)` if their zone has none. `None` if the assignment is sent as configured.
+fn receiver_weights<'a>(
+    service: &Service,
+    key: &ViewKey,
+    plan: &'a FleetPlan,
+    steering: Steering,
+) -> Option<Option<&'a ReceiverWeights>> {
+    let uses_weights = steering == Steering::Demand(Delivery::LocalityWeights);
+    let measured = plan.services.get(service.name())?;
+    (uses_weights || key.class == NodeClass::Grpc).then(|| match steering {
+        Steering::AsConfigured(_) | Steering::HostCounts => None,
+        _ => measured.weights_at(&key.locality, key.class),
+    })
+}
+
+fn encode_cluster(service: &Service, class: NodeClass, steering: Steering) -> Resource {
     let body = cluster::encode(service, class, steering);
     Resource::new(Arc::clone(service.name()), body)
 }
 
 /// Encodes an assignment with the weights of the configuration.
 fn encode_as_written(service: &Service) -> Resource {
-    let body = assignment::as_written(&service.assignment);
+    let body = assignment::as_written(service);
     Resource::new(Arc::clone(service.name()), body)
 }
 

@@ -48,6 +48,7 @@ use crate::stats::{BalancerStats, LoadAwareStats};
 use crate::time::Instant;
 
 mod client_weights;
+mod failing_hosts;
 mod fractions;
 mod load_aware;
 mod load_stats;

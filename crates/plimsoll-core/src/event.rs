@@ -1,6 +1,9 @@
-//! Events of a balancer, for drivers to log and count. The core writes no logs.
+//! Events of a balancer, for drivers to log and count. The core writes no logs; it declares their
+//! lines ([`log_lines`]).
 //!
 //! Every event is in the table of docs/observability.md (a house rule checks that).
+
+pub mod log_lines;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -11,6 +11,8 @@ use crate::model::zone_aware::LocalityBasis;
 
 mod above_line;
 pub(crate) mod build;
+mod ramped;
+mod reports;
 mod shares;
 mod subsets;
 mod words;

@@ -68,6 +68,7 @@ pub struct Host {
     consecutive_errors: AtomicU32,
     response_times: ResponseTimes,
     utilization: UtilizationSlot,
+    rates: RateSlot,
     client_weight: OrcaWeightSlot,
     /// Backend metric sums for LRS; unset unless `lrs_report_endpoint_metrics` is configured.
     metrics: OnceLock<MetricSums>,
@@ -104,6 +105,7 @@ impl Host {
             consecutive_errors: AtomicU32::new(0),
             response_times: ResponseTimes::default(),
             utilization: UtilizationSlot::default(),
+            rates: RateSlot::default(),
             client_weight: OrcaWeightSlot::default(),
             metrics: OnceLock::new(),
             address: endpoint.address,
@@ -152,6 +154,7 @@ impl Host {
             let names = settings.metric_names();
             let value = report.utilization(names, settings.utilization_precedence());
             used |= self.utilization.store(value, now);
+            self.rates.store(report, now);
         }
         if let EndpointPolicy::ClientSideWeightedRoundRobin(settings) = config.endpoint_policy() {
             used |= self.client_weight.observe(report, settings, now).is_ok();
@@ -199,6 +202,11 @@ impl Host {
     /// Returns the last reported utilization, 0.0 to 1.0, and when it was reported.
     pub fn utilization(&self) -> Option<(f64, Instant)> {
         self.utilization.load()
+    }
+
+    /// Returns the requests and errors per second that the host reported last, and when.
+    pub(crate) fn reported_rates(&self) -> Option<((f32, f32), Instant)> {
+        self.rates.load()
     }
 
     /// Returns the weight that client_side_weighted_round_robin computed from the last usable load
@@ -346,6 +354,51 @@ impl UtilizationSlot {
     }
 }
 
+/// Requests per second of a host that are believed: hosts may report anything.
+const MAX_PLAUSIBLE_RATE: f64 = 1e7;
+
+/// Last reported requests and errors per second; ordered like [`UtilizationSlot`].
+#[derive(Debug, Default)]
+struct RateSlot {
+    /// Bits of two f32, requests in the high half: no reader sees one without the other.
+    rates: AtomicU64,
+    /// When they were reported, in nanoseconds plus one; 0 = never.
+    at: AtomicU64,
+}
+
+impl RateSlot {
+    /// Stores the rates of a report. Ignores those that are not positive; there are at most as many
+    /// errors as requests.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "24 bits are precise enough"
+    )]
+    fn store(&self, report: &OrcaLoadReport, now: Instant) {
+        if report.rps_fractional.is_nan() || report.rps_fractional <= 0.0 {
+            return;
+        }
+        let requests = report.rps_fractional.min(MAX_PLAUSIBLE_RATE);
+        let errors = if report.eps > 0.0 {
+            report.eps.min(requests)
+        } else {
+            0.0
+        };
+        let [requests, errors] = [requests, errors].map(|rate| u64::from((rate as f32).to_bits()));
+        self.rates
+            .store((requests << 32) | errors, Ordering::Relaxed);
+        self.at
+            .store(now.as_nanos().saturating_add(1), Ordering::Release);
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "two halves of a word")]
+    fn load(&self) -> Option<((f32, f32), Instant)> {
+        let at = self.at.load(Ordering::Acquire).checked_sub(1)?;
+        let rates = self.rates.load(Ordering::Relaxed);
+        let [requests, errors] = [rates >> 32, rates].map(|bits| f32::from_bits(bits as u32));
+        Some(((requests, errors), Instant::from_nanos(at)))
+    }
+}
+
 /// A request that waits for a connection. If it is dropped without [`ReservedRequest::issue`], it
 /// was never sent and does not appear in load reports.
 #[derive(Debug)]
@@ -445,6 +498,8 @@ impl Drop for ActiveRequest {
 mod tests {
     use super::in_flight::InFlightCounters;
     use super::*;
+    use crate::model::cluster::{ClusterConfigParts, LocalityPolicy};
+    use crate::model::load_aware_locality::{LoadAwareLocality, LoadAwareLocalityParts};
 
     fn host(weight: Option<u32>) -> Arc<Host> {
         host_with(weight, InFlightCounters::default().take())
@@ -489,6 +544,37 @@ mod tests {
             (0, 0)
         );
         assert_eq!(host.totals(), (3, 1, 2));
+    }
+
+    #[test]
+    fn reported_rates_are_requests_and_errors_per_second() {
+        let host = host(None);
+        let settings = LoadAwareLocality::try_new(LoadAwareLocalityParts::default()).unwrap();
+        let config = ClusterConfig::try_new(ClusterConfigParts {
+            name: "orders".into(),
+            locality_policy: LocalityPolicy::LoadAwareLocality(settings),
+            ..ClusterConfigParts::default()
+        })
+        .unwrap();
+        let report = |rps_fractional, eps, second| {
+            let report = OrcaLoadReport {
+                rps_fractional,
+                eps,
+                ..OrcaLoadReport::default()
+            };
+            host.observe_orca(&report, &config, Instant::from_secs(second));
+            host.reported_rates()
+        };
+        let at = Instant::from_secs;
+        assert_eq!(report(0.0, 5.0, 1), None, "errors of no requests");
+        assert_eq!(report(-1.0, 5.0, 1), None);
+        assert_eq!(report(f64::NAN, 5.0, 2), None);
+        assert_eq!(report(80.0, 20.5, 3), Some(((80.0, 20.5), at(3))));
+        assert_eq!(report(8.0, 20.0, 4), Some(((8.0, 8.0), at(4))));
+        assert_eq!(report(8.0, f64::NAN, 5), Some(((8.0, 0.0), at(5))));
+        assert_eq!(report(8.0, -1.0, 6), Some(((8.0, 0.0), at(6))));
+        assert_eq!(report(0.0, 0.0, 7), Some(((8.0, 0.0), at(6))), "kept");
+        assert_eq!(report(f64::INFINITY, 1.0, 8), Some(((1e7, 1.0), at(8))));
     }
 
     #[test]

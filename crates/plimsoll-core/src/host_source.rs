@@ -187,6 +187,7 @@ mod tests {
             preconditions: Vec::new(),
             percentages: Vec::new(),
             observed: false,
+            failing: Vec::new(),
         };
         SourcePolicy {
             panic: false,

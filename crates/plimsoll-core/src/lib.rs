@@ -86,7 +86,7 @@
 //! | [`outlier_detection`], [`assignment_age`] | ejection of failing hosts, expiry of endpoints |
 //! | [`planner`] | demand per zone, for control planes |
 //! | [`explain`], [`event`], [`stats`], [`mod@log_line`] | observability |
-//! | [`time`], [`rng`], [`units`] | time, random numbers and checked numbers |
+//! | [`time`], [`rng`], [`units`], [`backoff`] | time, random numbers, checked numbers, backoff |
 //!
 //! Items hidden from this documentation are not part of the API: they are single steps of a pick,
 //! public only for the conformance tests.
@@ -97,6 +97,7 @@
 mod getters;
 
 pub mod assignment_age;
+pub mod backoff;
 pub mod balancer;
 pub mod counts;
 #[doc(hidden)]

@@ -6,6 +6,7 @@
 #[doc(hidden)]
 pub mod convergent;
 pub mod demand;
+pub(crate) mod failing_localities;
 pub mod fractions;
 #[doc(hidden)]
 pub mod load_aware_locality;

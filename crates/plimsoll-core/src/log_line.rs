@@ -32,7 +32,8 @@ pub enum LogLevel {
     Trace,
 }
 
-/// Declares the log lines of a crate: a constant for each, and the list `LOG_LINES`.
+/// Declares the log lines of a crate: a constant for each, and the list `LOG_LINES`. After `pub:`,
+/// the constants are public.
 ///
 /// ```
 /// mod log_lines {
@@ -48,13 +49,13 @@ pub enum LogLevel {
 /// ```
 #[macro_export]
 macro_rules! log_lines {
-    ($(
+    (@declare ($vis:vis) $(
         $(#[doc = $meaning:literal])+
         $name:ident = $level:ident, $message:literal, $action:literal;
     )+) => {
         $(
             $(#[doc = $meaning])+
-            pub(crate) const $name: $crate::log_line::LogLine = $crate::log_line::LogLine {
+            $vis const $name: $crate::log_line::LogLine = $crate::log_line::LogLine {
                 level: $crate::log_line::LogLevel::$level,
                 message: $message,
                 meaning: concat!($($meaning),+),
@@ -62,9 +63,11 @@ macro_rules! log_lines {
             };
         )+
 
-        /// All log lines of this crate, for the reference page.
+        /// All log lines of this module, for the reference page.
         pub const LOG_LINES: &[$crate::log_line::LogLine] = &[$($name),+];
     };
+    (pub: $($lines:tt)+) => { $crate::log_lines!(@declare (pub) $($lines)+); };
+    ($($lines:tt)+) => { $crate::log_lines!(@declare (pub(crate)) $($lines)+); };
 }
 
 /// Writes a line that [`log_lines!`](crate::log_lines) declared, with fields as in

@@ -5,9 +5,10 @@
 //! something happened, and after every call drains `poll_update` (only the newest plan of a scope),
 //! `poll_event` and `poll_timeout`, in this order.
 //!
-//! `aggregate` turns reports into rates per node, `scope` sums them by zone, `smoothing` filters
-//! the sums and `fractions` divides them into shares: a plan. A control plane delivers it with
-//! `ramp`, `weights` and `fleet_weights` (decision 0028).
+//! `arrivals` counts the requests of a report that arrived, `aggregate` turns reports into rates
+//! per node, `scope` sums them by zone, `smoothing` filters the sums and `fractions` divides them
+//! into shares: a plan. A control plane delivers it with `ramp`, `weights` and `fleet_weights`
+//! (decision 0028).
 //!
 //! Demand is evaluated with every report, and once a second while it is converging to a value worth
 //! an update. Smoothing is exact in time, so the tick only decides how soon a change is noticed.
@@ -24,31 +25,46 @@ use crate::time::Instant;
 use crate::units::FieldError;
 
 mod aggregate;
+mod arrivals;
 pub mod config;
 pub mod distribute;
 pub mod event;
+mod failing;
 mod fleet;
 pub mod fleet_weights;
 pub mod fractions;
+mod losses;
 mod node_reports;
+mod outcomes;
 pub mod plan;
 pub mod ramp;
 mod ranks;
 mod rate;
 mod scope;
 mod smoothing;
+mod spill;
+pub mod steered;
 mod timers;
+pub mod transport;
+mod unanswered;
+mod unseen;
 pub mod view;
 pub mod weights;
+pub mod zone_plan;
 
 use aggregate::{Capped, Change};
+pub use arrivals::Arrivals;
 use config::PLAUSIBLE_INTERVAL;
 pub use config::{PlannerConfig, PlannerConfigParts};
 pub use event::{IgnoreReason, LeaveReason, PlannerEvent};
+use failing::Changed;
 use fleet::{Fleet, ScopeKey};
 use fractions::{ZoneFraction, fractions, shared_fractions};
+pub use losses::Link;
+use losses::fails_only_from;
 pub use plan::{Plan, PlanScope, SharedPlan, SharedZone, UpdateCause};
 use scope::ScopeState;
+pub use spill::{Caution, Spill};
 use timers::{SteadyClock, Timers};
 pub use view::{DominantNode, FleetView, Flow, FlowsBySource, NodeView, ScopeView, ZoneDemand};
 
@@ -323,6 +339,22 @@ impl Planner {
             warming_up: shared.warming_up,
             observed_at: self.clock.to_driver_past(observed_at),
             zones: shared_fractions(&shared.zones).unwrap_or_default(),
+            failing: state
+                .as_ref()
+                .map(|state| state.failing().clone())
+                .unwrap_or_default(),
+            unseen: state
+                .as_ref()
+                .map(|state| state.unseen().clone())
+                .unwrap_or_default(),
+            tried: state
+                .as_ref()
+                .map(|state| state.unseen.tried().clone())
+                .unwrap_or_default(),
+            failed_shares: state
+                .as_ref()
+                .map(|state| state.failed_shares().clone())
+                .unwrap_or_default(),
         });
         self.pending.remove(&shared.scope);
         if let Some(state) = state {
@@ -386,6 +418,37 @@ impl Planner {
                 counted_per_second: node.counted.per_second(),
             });
         }
+    }
+
+    /// Tells which upstream zones of a cluster began to fail or recovered.
+    fn failures(&mut self, scope: &PlanScope, changed: Changed) {
+        let Some(cluster) = &scope.upstream_cluster else {
+            return;
+        };
+        let fleet = self.fleets.get(&scope.fleet);
+        let shares = fleet.map(|fleet| fleet.failed_shares(&scope.upstream_cluster));
+        let share = |zone: &Locality| shares.as_ref()?.get(zone).copied();
+        let state = fleet.and_then(|fleet| fleet.scope(&scope.upstream_cluster));
+        let failed = changed.failed.into_iter().map(|zone| {
+            let from = state.map(|state| fails_only_from(state.failed_shares(), &zone));
+            PlannerEvent::ZoneFails {
+                fleet: Arc::clone(&scope.fleet),
+                upstream_cluster: Arc::clone(cluster),
+                failed_share: share(&zone).unwrap_or_default(),
+                from: from.unwrap_or_default().into_iter().cloned().collect(),
+                locality: zone,
+            }
+        });
+        let recovered = changed
+            .recovered
+            .into_iter()
+            .map(|zone| PlannerEvent::ZoneRecovered {
+                fleet: Arc::clone(&scope.fleet),
+                upstream_cluster: Arc::clone(cluster),
+                locality: zone,
+            });
+        let events: Vec<_> = failed.chain(recovered).collect();
+        events.into_iter().for_each(|event| self.event(event));
     }
 
     fn event(&mut self, event: PlannerEvent) {
@@ -476,6 +539,12 @@ impl Planner {
         let key = &scope.upstream_cluster;
         let zones = self.zones(&scope.fleet, key, Some((self.config.tau(), now)));
         let targets = self.zones(&scope.fleet, key, None);
+        let failures = self.fleets.get_mut(&scope.fleet)?.evaluate_failures(
+            key,
+            self.config.default_report_interval(),
+            now,
+        );
+        self.failures(scope, failures);
         let state = self.fleets.get(&scope.fleet)?.scope(key)?;
         if let Some(cause) = state.cause(&zones, &self.config, now) {
             let plan = Plan {
@@ -485,6 +554,10 @@ impl Planner {
                 warming_up: state.is_warming_up(now),
                 observed_at: self.clock.to_driver_past(state.observed_at()),
                 zones,
+                failing: state.failing().clone(),
+                unseen: state.unseen().clone(),
+                tried: state.unseen.tried().clone(),
+                failed_shares: state.failed_shares().clone(),
             };
             self.publish(plan, now);
         }

@@ -94,8 +94,14 @@ pub struct LoadAwareWeights {
 pub(crate) struct LoadAwareSource {
     pub(crate) prefix_sums: Vec<f64>,
     pub(crate) all_local: bool,
-    /// Smoothed utilization of the slots; `None` if it was never reported.
+    /// Smoothed utilization of the slots; `None` without a valid report.
     pub(crate) utilization: Vec<Option<f64>>,
+    /// Slots that reported earlier and whose reports have all expired, or do not count.
+    pub(crate) silent: Vec<bool>,
+    /// Slots whose reports do not count because their requests fail.
+    pub(crate) fails: Vec<bool>,
+    /// HEADROOM still compares the last utilization of silent slots.
+    pub(crate) compares_expired: bool,
     /// Hash tables over the hosts of each slot, for hash policies.
     pub(crate) hash: Vec<Option<Arc<HashTable>>>,
 }

@@ -9,6 +9,7 @@
 mod metric_sum;
 #[path = "interleavings/publication.rs"]
 mod publication;
+#[allow(dead_code, reason = "the suite uses more")]
 mod support;
 #[path = "../src/host/totals.rs"]
 #[expect(unreachable_pub, reason = "public in the crate it belongs to")]

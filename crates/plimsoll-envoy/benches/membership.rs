@@ -70,6 +70,10 @@ impl HostSets for Hosts {
         false
     }
 
+    fn metadata(&self, _: u32, _: usize, _: &str) -> &str {
+        ""
+    }
+
     fn locality(&self, _: u32, index: usize) -> [&str; 3] {
         ["r1", ZONES[index % ZONES.len()], ""]
     }

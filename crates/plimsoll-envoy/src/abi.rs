@@ -46,7 +46,8 @@ pub(crate) const HOST_STAT_RQ_ACTIVE: u32 = 7;
 /// Number of `Degraded` in `envoy_dynamic_module_type_host_health`.
 pub(crate) const HOST_HEALTH_DEGRADED: u32 = 1;
 
-/// Which headers a filter reads (`envoy_dynamic_module_type_http_header_type`).
+/// Which headers a filter reads or sets (`envoy_dynamic_module_type_http_header_type`).
+pub(crate) const REQUEST_HEADERS: u32 = 0;
 pub(crate) const RESPONSE_HEADERS: u32 = 2;
 pub(crate) const RESPONSE_TRAILERS: u32 = 3;
 /// Number of `upstream.address` in `envoy_dynamic_module_type_attribute_id`.
@@ -137,6 +138,14 @@ unsafe extern "C" {
         zone: *mut EnvoyBuffer,
         sub_zone: *mut EnvoyBuffer,
     ) -> bool;
+    pub(crate) fn envoy_dynamic_module_callback_lb_get_host_metadata_string(
+        lb: LbPtr,
+        priority: u32,
+        index: usize,
+        filter: ModuleBuffer,
+        key: ModuleBuffer,
+        result: *mut EnvoyBuffer,
+    ) -> bool;
     pub(crate) fn envoy_dynamic_module_callback_lb_get_host_stat(
         lb: LbPtr,
         priority: u32,
@@ -180,6 +189,12 @@ unsafe extern "C" {
         result: *mut EnvoyBuffer,
         index: usize,
         size: *mut usize,
+    ) -> bool;
+    pub(crate) fn envoy_dynamic_module_callback_http_set_header(
+        filter: FilterPtr,
+        headers: u32,
+        key: ModuleBuffer,
+        value: ModuleBuffer,
     ) -> bool;
     pub(crate) fn envoy_dynamic_module_callback_http_filter_get_attribute_string(
         filter: FilterPtr,

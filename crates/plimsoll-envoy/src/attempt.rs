@@ -78,7 +78,8 @@ impl Attempt {
         hosts.observe(address, headers, &mut self.report, now);
     }
 
-    /// Ends the attempt. Without response headers the request has failed, unless none was sent.
+    /// Ends the attempt. A request without response headers has failed; attempts without a request
+    /// end nothing.
     pub fn finish(self) {
         if let Some(timed) = self.request {
             let outcome = timed.outcome.unwrap_or(RequestOutcome::Error);

@@ -5,6 +5,7 @@
 //!
 //! [`Process`]: crate::process::Process
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -22,11 +23,11 @@ use plimsoll_core::publish::{self, Publisher, Reader};
 use plimsoll_core::rng::Xoshiro256;
 use plimsoll_core::snapshot::RoutingSnapshot;
 use plimsoll_core::time::Instant;
-use plimsoll_xds::clock::Clock;
+use plimsoll_xds::orca::oob::{OobStats, OobStreams};
 
 use crate::management::Stream;
-use crate::metrics::ZoneGauges;
-use crate::oob::{self, OobStreams};
+use crate::metrics::{ClusterStats, TickValues};
+use crate::oob;
 use crate::orca::{Target, uses_reports};
 
 /// The routing state of one cluster.
@@ -37,23 +38,44 @@ pub struct Cluster {
     writer: Mutex<Writer>,
     /// Keeps the stream to the control plane open.
     stream: OnceLock<Arc<Stream>>,
-    gauges: ArcSwap<ZoneGauges>,
+    tick_values: ArcSwap<TickValues>,
     oob: OnceLock<OobStreams>,
+    oob_stats: Arc<ArcSwap<OobStats>>,
 }
 
 struct Writer {
     balancer: Balancer,
     publisher: Publisher<RoutingSnapshot>,
     reader: Reader<RoutingSnapshot>,
+    /// Whether it was logged that load reports of a locality expired.
+    is_expiry_logged: bool,
 }
 
 impl Writer {
     fn publish(&mut self) -> Option<Instant> {
+        self.warn_expired_reports();
         while let Some(snapshot) = self.balancer.poll_snapshot() {
             self.publisher.publish(snapshot);
         }
-        while self.balancer.poll_event().is_some() {}
+        while let Some(event) = self.balancer.poll_event() {
+            plimsoll_core::log_event!(self.balancer.config().name(), &event);
+        }
         self.balancer.poll_timeout()
+    }
+
+    /// Warns once, as client and proxy do.
+    fn warn_expired_reports(&mut self) {
+        let expired = self.balancer.load_aware_stats().stale_locality_total.get();
+        let snapshot = self.reader.latest();
+        if expired > 0
+            && !self.is_expiry_logged
+            && let Some(settings) = snapshot.config().load_aware_locality()
+        {
+            self.is_expiry_logged = true;
+            let localities: BTreeSet<_> = snapshot.hosts().map(|host| host.locality()).collect();
+            let name = snapshot.config().name();
+            plimsoll_core::log_expired_reports!(name, settings, localities.len());
+        }
     }
 }
 
@@ -84,10 +106,12 @@ impl Cluster {
                 balancer,
                 publisher,
                 reader,
+                is_expiry_logged: false,
             }),
             stream: OnceLock::new(),
-            gauges: ArcSwap::default(),
+            tick_values: ArcSwap::default(),
             oob: OnceLock::new(),
+            oob_stats: Arc::default(),
         }
     }
 
@@ -131,13 +155,17 @@ impl Cluster {
     }
 
     /// Starts streams of out-of-band load reports, if the policy uses them.
-    pub fn start_oob(&self, clock: Clock) -> io::Result<()> {
-        if let Some(reporting) = oob::settings(&self.config) {
-            let seed = RandomState::new().hash_one(&*self.name);
-            let streams = OobStreams::start(reporting, self.snapshot(), clock, seed)?;
+    pub fn start_oob(&self) -> io::Result<()> {
+        let seed = RandomState::new().hash_one(&*self.name);
+        if let Some(streams) = oob::start(self.snapshot(), Arc::clone(&self.oob_stats), seed)? {
             let _ = self.oob.set(streams);
         }
         Ok(())
+    }
+
+    /// Returns the statistics of out-of-band load reports; all 0 without them.
+    pub fn oob_stats(&self) -> OobStats {
+        **self.oob_stats.load()
     }
 
     /// Applies the hosts of the local cluster.
@@ -197,15 +225,21 @@ impl Cluster {
         self.snapshot().explain_at(now)
     }
 
-    /// Computes the gauges that workers write after a tick.
-    pub fn update_gauges(&self, tick: u64, now: Instant) {
-        let gauges = ZoneGauges::new(&self.explain(now), tick);
-        self.gauges.store(Arc::new(gauges));
+    /// Reads what workers write after a tick.
+    pub fn update_tick_values(&self, tick: u64, now: Instant) {
+        let explanation = self.explain(now);
+        let oob = self.oob_stats();
+        let writer = self.lock();
+        let balancer = &writer.balancer;
+        let stats = ClusterStats::new(balancer.stats(), balancer.load_aware_stats(), &oob);
+        drop(writer);
+        let values = TickValues::new(&explanation, stats, tick);
+        self.tick_values.store(Arc::new(values));
     }
 
-    /// Returns the gauges of the last tick.
-    pub fn gauges(&self) -> Arc<ZoneGauges> {
-        self.gauges.load_full()
+    /// Returns the values of the last tick.
+    pub fn tick_values(&self) -> Arc<TickValues> {
+        self.tick_values.load_full()
     }
 
     /// A panic while the lock was held leaves a balancer whose next input rebuilds its state.
@@ -213,3 +247,6 @@ impl Cluster {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests;

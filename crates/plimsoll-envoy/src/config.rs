@@ -11,6 +11,7 @@ use std::sync::Arc;
 use plimsoll_core::model::cluster::{ClusterConfig, ClusterConfigParts, HealthChecking};
 use plimsoll_core::model::load_report::Node;
 use plimsoll_core::model::locality::Locality;
+use plimsoll_core::model::orca::EndpointLoadMetricsFormat;
 use plimsoll_core::units::FieldError;
 use plimsoll_xds::pb::{AddressMessage, LocalityMessage};
 use plimsoll_xds::schema::file::FileMessage;
@@ -19,6 +20,7 @@ use plimsoll_xds::yaml::{ClusterYaml, ConfigError, Document, cluster_config_part
 use serde::Deserialize;
 
 use crate::management::ManagementServer;
+use crate::report_format;
 
 /// Name of a cluster whose real name is not known yet.
 const UNNAMED: &str = "unnamed";
@@ -30,6 +32,8 @@ pub struct ModuleConfig {
     pub identity: Option<Identity>,
     /// Address of the server for explanations, on loopback.
     pub admin_address: Option<SocketAddr>,
+    /// Format in which requests ask the hosts for load reports.
+    pub endpoint_load_metrics_format: Option<&'static str>,
     parts: ClusterConfigParts,
 }
 
@@ -52,6 +56,7 @@ struct ModuleYaml {
     cluster: ClusterYaml,
     management_server: Option<ClusterYaml>,
     admin: Option<AdminYaml>,
+    endpoint_load_metrics_format: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -84,9 +89,11 @@ impl ModuleConfig {
 
     fn checked(yaml: ModuleYaml) -> Result<Self, FieldError> {
         let parts = cluster_parts(&yaml.cluster).map_err(|error| error.under("cluster"))?;
+        let own = yaml.endpoint_load_metrics_format.as_deref();
         let config = Self {
             identity: identity(yaml.node, yaml.cluster_manager, yaml.management_server)?,
             admin_address: yaml.admin.map(admin_address).transpose()?,
+            endpoint_load_metrics_format: report_format(own, &parts)?,
             parts,
         };
         let checked = config
@@ -127,6 +134,27 @@ fn identity(
         local_cluster_name: name.filter(|name| !name.is_empty()).map(Arc::from),
         management_server,
     }))
+}
+
+/// Reads the field of the module or that of the cluster, which a control plane sends.
+fn report_format(
+    own: Option<&str>,
+    parts: &ClusterConfigParts,
+) -> Result<Option<&'static str>, FieldError> {
+    let invalid = |reason: &str| FieldError::new("endpoint_load_metrics_format", reason);
+    let unknown = || invalid("must be TEXT, JSON or BIN");
+    let own = own
+        .map(|text| report_format::parse(text).ok_or_else(unknown))
+        .transpose()?;
+    let of_cluster = parts
+        .endpoint_load_metrics_format
+        .map(EndpointLoadMetricsFormat::header_value);
+    match (own, of_cluster) {
+        (Some(own), Some(other)) if own != other => Err(invalid(
+            "differs from cluster.plimsoll.endpoint_load_metrics_format; remove one of the two",
+        )),
+        (own, of_cluster) => Ok(own.or(of_cluster)),
+    }
 }
 
 fn admin_address(admin: AdminYaml) -> Result<SocketAddr, FieldError> {

@@ -7,6 +7,8 @@
 
 use std::marker::PhantomData;
 
+use plimsoll_xds::wire::MODULE_METADATA;
+
 use crate::abi::{self, ConfigPtr, ContextPtr, EnvoyBuffer, FilterPtr, LbPtr, ModuleBuffer};
 use crate::host_sets::HostSets;
 use crate::load_balancer::Request;
@@ -117,6 +119,22 @@ impl HostSets for Lb<'_> {
             abi::envoy_dynamic_module_callback_lb_get_host_health(self.ptr, priority, index)
         };
         health == abi::HOST_HEALTH_DEGRADED
+    }
+
+    fn metadata(&self, priority: u32, index: usize, key: &str) -> &str {
+        let mut result = EnvoyBuffer::EMPTY;
+        // SAFETY: as for `address`; Envoy reads name and key during the call.
+        let found = unsafe {
+            abi::envoy_dynamic_module_callback_lb_get_host_metadata_string(
+                self.ptr,
+                priority,
+                index,
+                ModuleBuffer::new(MODULE_METADATA),
+                ModuleBuffer::new(key),
+                &raw mut result,
+            )
+        };
+        if found { self.text(result) } else { "" }
     }
 
     fn locality(&self, priority: u32, index: usize) -> [&str; 3] {
@@ -239,7 +257,7 @@ impl<'hook> Stream<'hook> {
     }
 
     /// Returns the address of the upstream host; empty if none was chosen.
-    pub(crate) fn upstream_address(&self) -> &'hook str {
+    pub(crate) fn upstream_address(&self) -> &str {
         let mut address = EnvoyBuffer::EMPTY;
         // SAFETY: `ptr` is valid during the hook, and `address` is writable.
         let found = unsafe {
@@ -258,7 +276,7 @@ impl<'hook> Stream<'hook> {
     }
 
     /// Returns the name of the cluster that the request is routed to; empty if it is not known.
-    pub(crate) fn cluster_name(&self) -> &'hook str {
+    pub(crate) fn cluster_name(&self) -> &str {
         let mut name = EnvoyBuffer::EMPTY;
         // SAFETY: `ptr` is valid during the hook, and `name` is writable.
         let found = unsafe {
@@ -284,30 +302,51 @@ impl<'hook> Stream<'hook> {
         };
     }
 
+    /// Returns the request headers.
+    pub(crate) const fn request_headers(&self) -> HeaderMap<'_> {
+        HeaderMap {
+            stream: self,
+            kind: abi::REQUEST_HEADERS,
+        }
+    }
+
+    /// Sets a header of the request, instead of one that it has.
+    pub(crate) fn set_request_header(&self, name: &str, value: &str) {
+        // SAFETY: `ptr` is valid during the hook, and Envoy copies both texts during the call.
+        unsafe {
+            abi::envoy_dynamic_module_callback_http_set_header(
+                self.ptr,
+                abi::REQUEST_HEADERS,
+                ModuleBuffer::new(name),
+                ModuleBuffer::new(value),
+            )
+        };
+    }
+
     /// Returns the response headers.
-    pub(crate) const fn headers(&self) -> ResponseHeaders<'_> {
-        ResponseHeaders {
+    pub(crate) const fn headers(&self) -> HeaderMap<'_> {
+        HeaderMap {
             stream: self,
             kind: abi::RESPONSE_HEADERS,
         }
     }
 
     /// Returns the response trailers.
-    pub(crate) const fn trailers(&self) -> ResponseHeaders<'_> {
-        ResponseHeaders {
+    pub(crate) const fn trailers(&self) -> HeaderMap<'_> {
+        HeaderMap {
             stream: self,
             kind: abi::RESPONSE_TRAILERS,
         }
     }
 }
 
-/// Headers or trailers of a response.
-pub(crate) struct ResponseHeaders<'hook> {
+/// Headers of a request or response, or trailers.
+pub(crate) struct HeaderMap<'hook> {
     stream: &'hook Stream<'hook>,
     kind: u32,
 }
 
-impl Headers for ResponseHeaders<'_> {
+impl Headers for HeaderMap<'_> {
     fn get(&self, name: &str) -> Option<&[u8]> {
         let mut value = EnvoyBuffer::EMPTY;
         let mut count = 0;
@@ -354,9 +393,19 @@ impl Metrics for ConfigMetrics {
         };
     }
 
+    fn set_total(&self, id: MetricId, cluster: &str, value: u64) {
+        self.set_gauge(id, &[ModuleBuffer::new(cluster)], value);
+    }
+
     fn set(&self, id: MetricId, cluster: &str, zone: &str, value: u64) {
-        let labels = [cluster, zone].map(ModuleBuffer::new);
-        // SAFETY: as for `add`.
+        self.set_gauge(id, &[cluster, zone].map(ModuleBuffer::new), value);
+    }
+}
+
+impl ConfigMetrics {
+    fn set_gauge(&self, id: MetricId, labels: &[ModuleBuffer], value: u64) {
+        // SAFETY: the configuration lives while its load balancers do; Envoy reads the labels
+        // during the call.
         unsafe {
             abi::envoy_dynamic_module_callback_lb_config_set_gauge(
                 self.0,
@@ -377,6 +426,10 @@ impl Metrics for ConfigMetrics {
 pub(crate) unsafe fn define_metrics(config: ConfigPtr) -> PickMetrics {
     PickMetrics::new(Box::new(ConfigMetrics(config)), |kind, name| {
         let labels = ["cluster", "zone"].map(ModuleBuffer::new);
+        let labels_length = match kind {
+            MetricKind::Counter | MetricKind::ClusterGauge => 1,
+            MetricKind::Gauge => 2,
+        };
         let name = ModuleBuffer::new(name);
         let mut id = 0;
         let result = match kind {
@@ -387,17 +440,17 @@ pub(crate) unsafe fn define_metrics(config: ConfigPtr) -> PickMetrics {
                     config,
                     name,
                     labels.as_ptr(),
-                    1,
+                    labels_length,
                     &raw mut id,
                 )
             },
             // SAFETY: as above.
-            MetricKind::Gauge => unsafe {
+            MetricKind::ClusterGauge | MetricKind::Gauge => unsafe {
                 abi::envoy_dynamic_module_callback_lb_config_define_gauge(
                     config,
                     name,
                     labels.as_ptr(),
-                    labels.len(),
+                    labels_length,
                     &raw mut id,
                 )
             },

@@ -3,19 +3,24 @@
 //!
 //! Envoy's admin interface has no pages for policies of a module. This server answers one short
 //! request per connection on a thread of its own, so that it needs no HTTP library; it refuses
-//! browsers by refusing any `Host` that is not an IP address or `localhost`.
+//! browsers by refusing any `Host` that is not an IP address or `localhost`. One client at a time
+//! is served, for at most `TIMEOUT`.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use crate::guard::guarded;
 use crate::log::{self, Level};
 use crate::process::Process;
 
-/// Longest request and longest wait for it: a client that stalls holds up the others.
-const MAX_REQUEST: u64 = 8 * 1024;
+/// Longest head of a request; the rest is not read.
+const MAX_REQUEST: usize = 8 * 1024;
+/// Limit of the time from a connection to its response: a client that stalls holds up the others.
 const TIMEOUT: Duration = Duration::from_secs(2);
+/// Pause after an error of `accept`. Out of descriptors, the next attempt would fail as well.
+const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
 /// Starts the server; returns its address.
 pub fn start(process: &'static Process, address: SocketAddr) -> io::Result<SocketAddr> {
@@ -23,11 +28,13 @@ pub fn start(process: &'static Process, address: SocketAddr) -> io::Result<Socke
     let bound = listener.local_addr()?;
     let thread = thread::Builder::new().name("plimsoll-explain".to_owned());
     thread.spawn(move || {
-        for stream in listener.incoming() {
-            let served = stream.and_then(|stream| serve(process, &stream));
-            if let Err(error) = served {
-                log::write(Level::Debug, &format!("plimsoll: explain: {error}"));
-            }
+        loop {
+            guarded("explain", (), || {
+                let stream = accept(|| listener.accept(), thread::sleep);
+                if let Err(error) = serve(process, &stream, TIMEOUT) {
+                    log::write(Level::Debug, &format!("plimsoll: explain: {error}"));
+                }
+            });
         }
     })?;
     log::write(
@@ -37,14 +44,66 @@ pub fn start(process: &'static Process, address: SocketAddr) -> io::Result<Socke
     Ok(bound)
 }
 
-fn serve(process: &Process, stream: &TcpStream) -> io::Result<()> {
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.set_write_timeout(Some(TIMEOUT))?;
-    let mut lines = BufReader::new(stream.take(MAX_REQUEST)).lines();
-    let request = lines.next().transpose()?.unwrap_or_default();
+/// Accepts the next connection; waits after errors.
+fn accept(
+    mut next: impl FnMut() -> io::Result<(TcpStream, SocketAddr)>,
+    wait: impl Fn(Duration),
+) -> TcpStream {
+    loop {
+        match next() {
+            Ok((stream, _)) => return stream,
+            Err(error) => {
+                log::write(Level::Debug, &format!("plimsoll: explain: {error}"));
+                wait(ACCEPT_RETRY);
+            }
+        }
+    }
+}
+
+/// Reads the head of a request, as far as it comes until `deadline`.
+fn read_head(mut stream: &TcpStream, deadline: Instant) -> io::Result<String> {
+    let mut head = vec![0; MAX_REQUEST];
+    let mut length = 0;
+    while length < MAX_REQUEST {
+        stream.set_read_timeout(Some(remaining(deadline)?))?;
+        let count = stream.read(&mut head[length..])?;
+        length += count;
+        let read = &head[..length];
+        if count == 0 || read.windows(4).any(|end| end == b"\r\n\r\n") {
+            break;
+        }
+    }
+    Ok(String::from_utf8_lossy(&head[..length]).into_owned())
+}
+
+/// Writes `bytes` until `deadline`.
+fn write_until(mut stream: &TcpStream, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
+    while !bytes.is_empty() {
+        stream.set_write_timeout(Some(remaining(deadline)?))?;
+        match stream.write(bytes)? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            count => bytes = &bytes[count..],
+        }
+    }
+    Ok(())
+}
+
+/// Returns the time until `deadline`, or an error if that has passed.
+fn remaining(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    Ok(left)
+}
+
+fn serve(process: &Process, stream: &TcpStream, timeout: Duration) -> io::Result<()> {
+    let deadline = Instant::now() + timeout;
+    let head = read_head(stream, deadline)?;
+    let mut lines = head.lines();
+    let request = lines.next().unwrap_or_default();
     let mut host = None;
     for line in lines {
-        let line = line?;
         match line.split_once(':') {
             Some((name, value)) if name.eq_ignore_ascii_case("host") => {
                 host = Some(value.trim().to_owned());
@@ -56,16 +115,15 @@ fn serve(process: &Process, stream: &TcpStream) -> io::Result<()> {
     let (status, body) = if host.is_some_and(|host| !is_local(&host)) {
         ("403 Forbidden", "{\"error\":\"unknown host\"}".to_owned())
     } else {
-        respond(process, &request)
+        respond(process, request)
     };
     let length = body.len();
     let head = format!(
         "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\
          connection: close\r\n\r\n"
     );
-    let mut stream = stream;
-    stream.write_all(head.as_bytes())?;
-    stream.write_all(body.as_bytes())
+    write_until(stream, head.as_bytes(), deadline)?;
+    write_until(stream, body.as_bytes(), deadline)
 }
 
 /// Whether a `Host` is an IP address or `localhost`: a web page that resolves its name to loopback
@@ -156,5 +214,52 @@ mod tests {
         for host in ["rebound.example:9902", "localhost.example", ""] {
             assert!(!is_local(host), "{host}");
         }
+    }
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (client, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn an_error_of_accept_is_waited_for() {
+        let (_client, served) = pair();
+        let address = served.peer_addr().unwrap();
+        let mut results = vec![
+            Ok((served, address)),
+            Err(io::Error::from_raw_os_error(24)),
+            Err(io::Error::from_raw_os_error(24)),
+        ];
+        let waited = std::cell::Cell::new(Duration::ZERO);
+        let wait = |time| waited.set(waited.get() + time);
+        let stream = accept(|| results.pop().unwrap(), wait);
+        assert_eq!(stream.peer_addr().unwrap(), address);
+        assert_eq!(waited.get(), 2 * ACCEPT_RETRY);
+    }
+
+    #[test]
+    fn a_client_that_sends_byte_by_byte_is_given_up() {
+        let (mut client, served) = pair();
+        let done = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let stop = Arc::clone(&done);
+        let dripping = thread::spawn(move || {
+            // Fails once the other end is closed.
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) && client.write(b"x").is_ok() {
+                thread::yield_now();
+            }
+        });
+        let error = loop {
+            // 8 KiB may arrive in time: then it is a request, which is answered.
+            match serve(&Process::default(), &served, Duration::from_millis(1)) {
+                Ok(()) => {}
+                Err(error) => break error,
+            }
+        };
+        let kinds = [io::ErrorKind::TimedOut, io::ErrorKind::WouldBlock];
+        assert!(kinds.contains(&error.kind()), "{error}");
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        drop(served);
+        dripping.join().unwrap();
     }
 }

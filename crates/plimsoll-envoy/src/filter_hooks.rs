@@ -12,7 +12,9 @@ use crate::attempt::Attempt;
 use crate::envoy::{self, Stream};
 use crate::guard::guarded;
 use crate::log::{self, Level};
+use crate::orca::Headers as _;
 use crate::process::Process;
+use crate::report_format;
 
 /// `filter_name` of the filters, by [`Filter`].
 const NAMES: [(&[u8], Filter); 2] = [
@@ -97,12 +99,25 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
     guarded("on_http_filter_request_headers", CONTINUE, || {
         // SAFETY: `state` is from `on_http_filter_new`; hooks of one stream run one at a time.
         let state = unsafe { &*state.cast::<State>() };
-        if matches!(state, State::Override) {
-            // SAFETY: `filter` belongs to the running hook.
-            let stream = unsafe { Stream::new(filter) };
-            let overrides = Process::global().overrides();
-            if let Some(host) = overrides.choose(|| stream.cluster_name()) {
-                stream.override_host(&host.to_string());
+        // SAFETY: `filter` belongs to the running hook.
+        let stream = unsafe { Stream::new(filter) };
+        let process = Process::global();
+        match state {
+            State::Override => {
+                if let Some(host) = process.overrides().choose(|| stream.cluster_name()) {
+                    stream.override_host(&host.to_string());
+                }
+            }
+            State::Orca(_) => {
+                let format = process.report_formats().of(|| stream.cluster_name());
+                if let Some(format) = format
+                    && stream
+                        .request_headers()
+                        .get(report_format::HEADER)
+                        .is_none()
+                {
+                    stream.set_request_header(report_format::HEADER, format);
+                }
             }
         }
         CONTINUE
@@ -149,27 +164,34 @@ extern "C" fn envoy_dynamic_module_on_http_filter_response_trailers(
 }
 
 macro_rules! ignored {
-    ($($hook:ident -> $status:ty = $value:expr),* $(,)?) => {$(
+    ($($hook:ident($($parameter:ty),*) -> $status:ty = $value:expr),* $(,)?) => {$(
         #[unsafe(no_mangle)]
-        extern "C" fn $hook(_filter: FilterPtr, _state: *mut c_void) -> $status {
+        extern "C" fn $hook(_: FilterPtr, _: *mut c_void $(, _: $parameter)*) -> $status {
             $value
         }
     )*};
 }
 
-// Events without work. Arguments after the first two are left in their registers.
+// Events without work, with the parameters of the ABI: handles of 64 bits, arrays with their
+// lengths, enums of 32 bits.
 ignored! {
-    envoy_dynamic_module_on_http_filter_request_body -> u32 = CONTINUE,
-    envoy_dynamic_module_on_http_filter_request_trailers -> u32 = CONTINUE,
-    envoy_dynamic_module_on_http_filter_response_body -> u32 = CONTINUE,
-    envoy_dynamic_module_on_http_filter_stream_complete -> () = (),
-    envoy_dynamic_module_on_http_filter_http_callout_done -> () = (),
-    envoy_dynamic_module_on_http_filter_http_stream_headers -> () = (),
-    envoy_dynamic_module_on_http_filter_http_stream_data -> () = (),
-    envoy_dynamic_module_on_http_filter_http_stream_trailers -> () = (),
-    envoy_dynamic_module_on_http_filter_http_stream_complete -> () = (),
-    envoy_dynamic_module_on_http_filter_http_stream_reset -> () = (),
-    envoy_dynamic_module_on_http_filter_scheduled -> () = (),
-    envoy_dynamic_module_on_http_filter_downstream_above_write_buffer_high_watermark -> () = (),
-    envoy_dynamic_module_on_http_filter_downstream_below_write_buffer_low_watermark -> () = (),
+    envoy_dynamic_module_on_http_filter_request_body(bool) -> u32 = CONTINUE,
+    envoy_dynamic_module_on_http_filter_request_trailers() -> u32 = CONTINUE,
+    envoy_dynamic_module_on_http_filter_response_body(bool) -> u32 = CONTINUE,
+    envoy_dynamic_module_on_http_filter_stream_complete() -> () = (),
+    envoy_dynamic_module_on_http_filter_http_callout_done(
+        u64, u32, *mut c_void, usize, *mut c_void, usize
+    ) -> () = (),
+    envoy_dynamic_module_on_http_filter_http_stream_headers(
+        u64, *mut c_void, usize, bool
+    ) -> () = (),
+    envoy_dynamic_module_on_http_filter_http_stream_data(
+        u64, *const c_void, usize, bool
+    ) -> () = (),
+    envoy_dynamic_module_on_http_filter_http_stream_trailers(u64, *mut c_void, usize) -> () = (),
+    envoy_dynamic_module_on_http_filter_http_stream_complete(u64) -> () = (),
+    envoy_dynamic_module_on_http_filter_http_stream_reset(u64, u32) -> () = (),
+    envoy_dynamic_module_on_http_filter_scheduled(u64) -> () = (),
+    envoy_dynamic_module_on_http_filter_downstream_above_write_buffer_high_watermark() -> () = (),
+    envoy_dynamic_module_on_http_filter_downstream_below_write_buffer_low_watermark() -> () = (),
 }

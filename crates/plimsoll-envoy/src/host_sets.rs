@@ -15,6 +15,7 @@ use plimsoll_core::model::assignment::{
 use plimsoll_core::model::health::HealthStatus;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::units::FieldError;
+use plimsoll_xds::wire::HEALTH_STATUS;
 
 /// The hosts of a cluster as one thread of Envoy sees them. Numbers out of range yield empty
 /// values, as in Envoy.
@@ -28,6 +29,8 @@ pub trait HostSets {
     fn healthy_address(&self, priority: u32, index: usize) -> &str;
     fn weight(&self, priority: u32, index: usize) -> u32;
     fn is_degraded(&self, priority: u32, index: usize) -> bool;
+    /// Value of a string in the endpoint's metadata for this module; empty if it has none.
+    fn metadata(&self, priority: u32, index: usize, key: &str) -> &str;
     /// Region, zone and sub-zone.
     fn locality(&self, priority: u32, index: usize) -> [&str; 3];
     /// Number of localities, in Envoy's order.
@@ -110,7 +113,7 @@ fn convert_priority<S: HostSets>(
             health_status: match entry.healthy_index {
                 Some(_) => HealthStatus::Healthy,
                 None if hosts.is_degraded(priority, index) => HealthStatus::Degraded,
-                None => HealthStatus::Unhealthy,
+                None => unusable(hosts.metadata(priority, index, HEALTH_STATUS)),
             },
             load_balancing_weight: Some(hosts.weight(priority, index).max(1)),
             ..LbEndpoint::new(address)
@@ -132,6 +135,17 @@ fn convert_priority<S: HostSets>(
             ..Default::default()
         }
     }));
+}
+
+/// Envoy tells policies of modules that a host is unhealthy, not why. Draining hosts do not count
+/// in the denominators of health and panic, so the control plane repeats the status in their
+/// metadata.
+fn unusable(written: &str) -> HealthStatus {
+    if written == "DRAINING" {
+        HealthStatus::Draining
+    } else {
+        HealthStatus::Unhealthy
+    }
 }
 
 /// Returns the weights from EDS by the first healthy host of a locality: Envoy gives weights by

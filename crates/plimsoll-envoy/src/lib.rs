@@ -11,10 +11,12 @@
 //! * [`host_sets`] converts Envoy's host sets to an assignment of the engine.
 //! * [`orca`] applies load reports, which an HTTP filter of this library (`filter_hooks`) reads
 //!   from responses; [`attempt`] is the state of one attempt in it. [`override_host`] asks for
-//!   hosts that a policy may not return, [`oob`] runs streams of out-of-band reports.
+//!   hosts that a policy may not return, [`oob`] runs streams of out-of-band reports, and
+//!   [`report_format`] asks for reports.
 //! * [`config`] reads the configuration, with the converters of files and of xDS.
 //! * [`management`] receives measured demand from `plimsoll control`.
 //! * [`metrics`] writes counters to Envoy, [`explain`] serves explanations on loopback.
+//! * `guard` keeps panics inside the module, and restarts what runs in the background.
 //! * [`cluster`] owns the balancer of one cluster, [`load_balancer`] picks hosts on one thread of
 //!   Envoy, and [`process`] connects the clusters of a process and runs their timers.
 //!
@@ -30,7 +32,6 @@ mod envoy;
 pub mod explain;
 #[cfg(not(test))]
 mod filter_hooks;
-#[cfg(not(test))]
 mod guard;
 #[cfg(not(test))]
 mod hooks;
@@ -44,6 +45,7 @@ pub mod oob;
 pub mod orca;
 pub mod override_host;
 pub mod process;
+pub mod report_format;
 pub mod tls;
 #[cfg(test)]
 mod vectors;

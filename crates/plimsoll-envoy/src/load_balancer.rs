@@ -3,7 +3,8 @@
 //!
 //! Envoy updates its threads one after another, so a thread may know other hosts than the engine
 //! for a moment. A pick that is not healthy on its own thread is repeated; if that does not help,
-//! any healthy host of the thread is better than an error.
+//! any healthy host of the thread is better than an error. A request that the engine refuses on
+//! purpose (`fail_traffic_on_panic`, `force_local_zone` with `min_size: 0`) fails.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, ThreadId};
@@ -12,7 +13,7 @@ use plimsoll_core::host::Host;
 use plimsoll_core::model::cluster::ClusterConfig;
 use plimsoll_core::model::endpoint_policy::EndpointPolicy;
 use plimsoll_core::model::zone_aware::{LocalityBasis, ZoneAware};
-use plimsoll_core::picker::{PickArgs, Picker};
+use plimsoll_core::picker::{PickArgs, PickError, PickResult, Picker};
 use plimsoll_core::units::FieldError;
 use plimsoll_xds::yaml::ConfigError;
 
@@ -100,6 +101,8 @@ impl PolicyConfig {
             process.now(),
         ));
         process.add(&cluster);
+        let format = self.config.endpoint_load_metrics_format;
+        process.report_formats().set(&cluster, format);
         if !self.validate_only {
             process.start_timers();
             process.start_oob(&cluster);
@@ -115,11 +118,12 @@ impl PolicyConfig {
     }
 }
 
-/// Whether a policy needs requests in flight or their latency, which only filters see.
+/// Whether a policy needs requests in flight, their latency or outcome, which only filters see.
 fn counts_requests(config: &ClusterConfig) -> bool {
     let basis = config.zone_aware().map(ZoneAware::locality_basis);
     let hashing = config.endpoint_policy().consistent_hashing();
     basis == Some(LocalityBasis::ObservedLoad)
+        || config.load_aware_locality().is_some()
         || hashing.is_some_and(|hashing| hashing.hash_balance_factor().is_some())
 }
 
@@ -131,6 +135,23 @@ fn is_panicking_policy(name: &str) -> bool {
 #[cfg(not(feature = "faults"))]
 const fn is_panicking_policy(_: &str) -> bool {
     false
+}
+
+/// Whether `force_local_zone` asks to fail requests rather than let them leave the zone.
+fn stays_in_zone(config: &ClusterConfig) -> bool {
+    let needed = config.zone_aware().and_then(ZoneAware::force_local_zone);
+    needed == Some(0)
+}
+
+/// What the engine decided for one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Picked {
+    Host(Slot),
+    /// The settings ask for an error.
+    Refused,
+    /// No host that Envoy would accept from this thread: it knows other hosts than the engine, or
+    /// the engine picked hosts that are not healthy.
+    Unusable,
 }
 
 /// Picks hosts on one thread.
@@ -148,6 +169,8 @@ pub struct LoadBalancer {
     uses_active_requests: bool,
     /// The engine counts requests, which the upstream filter ends.
     counts_requests: bool,
+    /// Requests fail when their zone has no healthy host.
+    stays_in_zone: bool,
     metrics: Option<Arc<PickMetrics>>,
     written: Written,
 }
@@ -168,6 +191,7 @@ impl LoadBalancer {
             uses_hash: policy.is_hash(),
             uses_active_requests: matches!(policy, EndpointPolicy::LeastRequest(_)),
             counts_requests: counts_requests(cluster.config()),
+            stays_in_zone: stays_in_zone(cluster.config()),
             metrics: config.metrics.clone(),
             written: Written::default(),
             cluster,
@@ -201,7 +225,11 @@ impl LoadBalancer {
         }
         self.write_metrics();
         attempt::set_picked(None);
-        self.pick(hosts, request).or_else(|| self.table.any())
+        match self.pick(hosts, request) {
+            Picked::Host(slot) => Some(slot),
+            Picked::Refused => None,
+            Picked::Unusable => self.table.any(),
+        }
     }
 
     #[inline]
@@ -210,13 +238,13 @@ impl LoadBalancer {
         if self.written.is_due(tick)
             && let Some(metrics) = &self.metrics
         {
-            let (stats, gauges) = (self.picker.stats(), self.cluster.gauges());
+            let (stats, values) = (self.picker.stats(), self.cluster.tick_values());
             let name = self.cluster.name();
-            self.written.write(metrics, stats, &gauges, name, tick);
+            self.written.write(metrics, stats, &values, name, tick);
         }
     }
 
-    fn pick(&mut self, hosts: &impl HostSets, request: &impl Request) -> Option<Slot> {
+    fn pick(&mut self, hosts: &impl HostSets, request: &impl Request) -> Picked {
         let Self { picker, table, .. } = self;
         let active = |host: &Host| {
             let slot = table.get(host.address());
@@ -236,18 +264,25 @@ impl LoadBalancer {
             } else {
                 picker.pick(args)
             };
-            let host = picked.host()?;
+            let host = match picked {
+                PickResult::Complete(pick) => pick.host,
+                PickResult::Fail(PickError::Panic) => return Picked::Refused,
+                PickResult::Fail(_) if self.stays_in_zone => return Picked::Refused,
+                PickResult::Fail(_) | PickResult::Drop { .. } | PickResult::Queue => {
+                    return Picked::Unusable;
+                }
+            };
             match table.get(host.address()) {
                 Some(slot) => {
                     if reselections == 0 || !request.rejects(slot.priority, slot.index) {
                         if self.counts_requests {
                             attempt::set_picked(Some(Arc::clone(host)));
                         }
-                        return Some(slot);
+                        return Picked::Host(slot);
                     }
                     reselections -= 1;
                 }
-                None if misses == 0 => return None,
+                None if misses == 0 => return Picked::Unusable,
                 None => misses -= 1,
             }
             tried.push(Arc::clone(host));

@@ -19,6 +19,7 @@ use plimsoll_xds::node::{ENVOY_MODULE_FEATURE, NodeInfo, PLIMSOLL_FEATURE};
 use plimsoll_xds::upstream::UpstreamCluster;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::guard::{RESTART_DELAY, run_restarting};
 use crate::log::{self, Level};
 use crate::tls::TlsConnector;
 
@@ -95,13 +96,10 @@ impl Stream {
                 .enable_all()
                 .build();
             match runtime {
-                Ok(runtime) => runtime.block_on(async {
-                    tokio::select! {
-                        // Resolves with an error when the stream is dropped.
-                        _ = stopped => {}
-                        () = receive(options, node, &sink) => {}
-                    }
-                }),
+                Ok(runtime) => {
+                    let start = || receive(options.clone(), node.clone(), &sink);
+                    run_restarting("plimsoll-lrs", &runtime, RESTART_DELAY, stopped, start);
+                }
                 Err(error) => {
                     let line = format!("plimsoll: no stream to the control plane: {error}");
                     log::write(Level::Error, &line);

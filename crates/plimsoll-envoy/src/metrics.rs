@@ -4,15 +4,18 @@
 //! A labelled increment takes Envoy 400 ns, so workers add up and write only after a tick of the
 //! timer thread, once per second at most, with the next request. Envoy's functions for labelled
 //! metrics change a table of their configuration: one thread writes at a time, the others try again
-//! with their next request. The timer thread computes the values of gauges, and the first worker
-//! that writes after a tick sets them.
+//! with their next request. What belongs to the whole cluster (statistics of its balancer, gauges)
+//! is read by the timer thread at every tick, and written by the first worker that writes after it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, TryLockError};
 
 use plimsoll_core::explain::{Explanation, LocalityExplanation};
-use plimsoll_core::stats::PickerStats;
+use plimsoll_core::stats::{
+    BalancerStats, LoadAwareStats, Metric, MetricKind as Kind, PickerStats,
+};
+use plimsoll_xds::orca::oob::OobStats;
 
 /// Number that Envoy gave to a metric.
 pub type MetricId = usize;
@@ -32,6 +35,8 @@ pub const GAUGES: [&str; 4] = [
 pub enum MetricKind {
     /// With the label `cluster`.
     Counter,
+    /// With the label `cluster`.
+    ClusterGauge,
     /// With the labels `cluster` and `zone`.
     Gauge,
 }
@@ -40,20 +45,51 @@ pub enum MetricKind {
 pub trait Metrics: Send + Sync {
     /// Adds to a counter with the label `cluster`.
     fn add(&self, id: MetricId, cluster: &str, value: u64);
+    /// Sets a gauge with the label `cluster`.
+    fn set_total(&self, id: MetricId, cluster: &str, value: u64);
     /// Sets a gauge with the labels `cluster` and `zone`.
     fn set(&self, id: MetricId, cluster: &str, zone: &str, value: u64);
 }
 
-/// Values of [`GAUGES`] by zone, as of one tick.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ZoneGauges {
-    pub tick: u64,
-    pub zones: Vec<(String, [Option<u64>; GAUGES.len()])>,
+/// Statistics of a whole cluster, in the order of their names in Envoy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterStats(Vec<u64>);
+
+impl ClusterStats {
+    const METRICS: [&'static [Metric]; 3] = [
+        BalancerStats::METRICS,
+        LoadAwareStats::METRICS,
+        OobStats::METRICS,
+    ];
+
+    /// Copies all counters in the order of their metrics.
+    pub fn new(balancer: &BalancerStats, load_aware: &LoadAwareStats, oob: &OobStats) -> Self {
+        let samples = balancer.samples().chain(load_aware.samples());
+        let samples = samples.chain(oob.samples());
+        Self(samples.map(|(_, value)| value).collect())
+    }
+
+    /// Returns a statistic by its name in Envoy.
+    pub fn get(&self, name: &str) -> Option<u64> {
+        let metrics = Self::METRICS.into_iter().flatten();
+        let mut samples = metrics.zip(&self.0);
+        let found = samples.find(|(metric, _)| metric.stat_name() == name);
+        found.map(|(_, value)| *value)
+    }
 }
 
-impl ZoneGauges {
-    /// Takes the values from an explanation.
-    pub fn new(explanation: &Explanation, tick: u64) -> Self {
+/// What workers write for the whole cluster, as of one tick: its statistics, and the values of
+/// [`GAUGES`] by zone.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TickValues {
+    pub tick: u64,
+    pub zones: Vec<(String, [Option<u64>; GAUGES.len()])>,
+    pub stats: Option<ClusterStats>,
+}
+
+impl TickValues {
+    /// Takes the values of zones from an explanation.
+    pub fn new(explanation: &Explanation, stats: ClusterStats, tick: u64) -> Self {
         let zone = |row: &LocalityExplanation| {
             let values = [
                 row.load_factor.map(|load| scaled(load, 1000.0)),
@@ -66,6 +102,7 @@ impl ZoneGauges {
         Self {
             tick,
             zones: explanation.localities.iter().map(zone).collect(),
+            stats: Some(stats),
         }
     }
 }
@@ -81,18 +118,50 @@ fn scaled(value: f64, scale: f64) -> u64 {
 
 /// Metrics that were defined when the configuration was read.
 pub struct PickMetrics {
-    /// In the order of [`PickerStats::iter`].
+    /// In the order of [`PickerStats::METRICS`].
     counters: Vec<Option<MetricId>>,
+    /// In the order of [`ClusterStats::METRICS`].
+    stats: Vec<(Kind, Option<MetricId>)>,
     gauges: [Option<MetricId>; GAUGES.len()],
     metrics: Box<dyn Metrics>,
-    /// What was set last. One thread writes at a time.
-    written: Mutex<WrittenGauges>,
+    /// What was written last for the whole cluster. One thread writes at a time.
+    written: Mutex<WrittenTick>,
 }
 
 #[derive(Debug, Default)]
-struct WrittenGauges {
+struct WrittenTick {
     tick: u64,
     zones: BTreeSet<String>,
+    stats: Counted,
+}
+
+/// Values of counters that Envoy knows.
+#[derive(Debug, Default)]
+struct Counted(Vec<u64>);
+
+impl Counted {
+    /// Adds what was counted since the last call; the first call also adds zeros, so that the
+    /// counters exist before they count.
+    fn write(
+        &mut self,
+        metrics: &dyn Metrics,
+        cluster: &str,
+        values: impl Iterator<Item = (Option<MetricId>, u64)>,
+    ) {
+        let is_first = self.0.is_empty();
+        for (at, (id, value)) in values.enumerate() {
+            if is_first {
+                self.0.push(0);
+            }
+            let more = value.saturating_sub(self.0[at]);
+            if let Some(id) = id
+                && (is_first || more > 0)
+            {
+                metrics.add(id, cluster, more);
+                self.0[at] = value;
+            }
+        }
+    }
 }
 
 impl std::fmt::Debug for PickMetrics {
@@ -124,28 +193,57 @@ impl PickMetrics {
         metrics: Box<dyn Metrics>,
         mut define: impl FnMut(MetricKind, &str) -> Option<MetricId>,
     ) -> Self {
-        let stats = PickerStats::default();
-        let counters = stats
-            .iter()
-            .map(|(name, _)| define(MetricKind::Counter, &format!("plimsoll.{name}")))
-            .collect();
-        let gauges = GAUGES.map(|name| define(MetricKind::Gauge, &format!("plimsoll.{name}")));
+        // Two groups have a counter of the same name, which is their sum.
+        let mut defined = BTreeMap::new();
+        let mut define_one = |metric: &Metric| {
+            let kind = match metric.kind {
+                Kind::Gauge => MetricKind::ClusterGauge,
+                _ => MetricKind::Counter,
+            };
+            let name = format!("plimsoll.{}", metric.stat_name());
+            let id = defined.entry(name);
+            *id.or_insert_with_key(|name| define(kind, name))
+        };
+        let counters = PickerStats::METRICS.iter().map(&mut define_one).collect();
+        let stats = ClusterStats::METRICS
+            .into_iter()
+            .flatten()
+            .map(|metric| (metric.kind, define_one(metric)));
         Self {
             counters,
-            gauges,
+            stats: stats.collect(),
+            gauges: GAUGES.map(|name| define(MetricKind::Gauge, &format!("plimsoll.{name}"))),
             metrics,
             written: Mutex::default(),
         }
     }
 
-    /// Sets the gauges of all zones; zones that are gone have no load and no share.
-    fn set_gauges(&self, written: &mut WrittenGauges, gauges: &ZoneGauges, cluster: &str) {
-        if written.tick == gauges.tick {
+    /// Writes what the timer thread has read at a tick, once.
+    fn write_tick(&self, written: &mut WrittenTick, values: &TickValues, cluster: &str) {
+        if written.tick == values.tick {
             return;
         }
-        written.tick = gauges.tick;
+        written.tick = values.tick;
+        self.set_gauges(written, values, cluster);
+        let Some(ClusterStats(totals)) = &values.stats else {
+            return;
+        };
+        let totals = || self.stats.iter().zip(totals);
+        let counters = totals()
+            .filter(|((kind, _), _)| *kind != Kind::Gauge)
+            .map(|((_, id), value)| (*id, *value));
+        written.stats.write(&*self.metrics, cluster, counters);
+        for ((kind, id), value) in totals() {
+            if let (Kind::Gauge, Some(id)) = (kind, id) {
+                self.metrics.set_total(*id, cluster, *value);
+            }
+        }
+    }
+
+    /// Sets the gauges of all zones; zones that are gone have no load and no share.
+    fn set_gauges(&self, written: &mut WrittenTick, values: &TickValues, cluster: &str) {
         let mut gone = std::mem::take(&mut written.zones);
-        for (zone, values) in &gauges.zones {
+        for (zone, values) in &values.zones {
             gone.remove(zone);
             written.zones.insert(zone.clone());
             self.set_zone(cluster, zone, *values);
@@ -168,7 +266,7 @@ impl PickMetrics {
 #[derive(Debug, Default)]
 pub struct Written {
     tick: u64,
-    values: Vec<u64>,
+    counted: Counted,
 }
 
 impl Written {
@@ -178,13 +276,13 @@ impl Written {
         self.tick != tick
     }
 
-    /// Writes what was counted since the last call, and the gauges of the last tick, unless another
+    /// Writes what was counted since the last call, and the values of the last tick, unless another
     /// thread is writing.
     pub fn write(
         &mut self,
         metrics: &PickMetrics,
         stats: &PickerStats,
-        gauges: &ZoneGauges,
+        values: &TickValues,
         cluster: &str,
         tick: u64,
     ) {
@@ -194,18 +292,13 @@ impl Written {
             Err(TryLockError::WouldBlock) => return,
         };
         self.tick = tick;
-        self.values.resize(metrics.counters.len(), 0);
-        let counters = metrics.counters.iter().zip(stats.iter());
-        for ((id, (_, value)), written) in counters.zip(&mut self.values) {
-            let more = value.saturating_sub(*written);
-            if let Some(id) = id
-                && more > 0
-            {
-                metrics.metrics.add(*id, cluster, more);
-                *written = value;
-            }
-        }
-        metrics.set_gauges(&mut written, gauges, cluster);
+        let counters = metrics
+            .counters
+            .iter()
+            .copied()
+            .zip(stats.samples().map(|(_, value)| value));
+        self.counted.write(&*metrics.metrics, cluster, counters);
+        metrics.write_tick(&mut written, values, cluster);
     }
 }
 
@@ -224,6 +317,11 @@ pub(crate) mod tests {
     impl Metrics for Recorded {
         fn add(&self, id: MetricId, cluster: &str, value: u64) {
             self.0.lock().unwrap().push((id, cluster.to_owned(), value));
+        }
+
+        fn set_total(&self, id: MetricId, cluster: &str, value: u64) {
+            let labels = format!("{cluster} total");
+            self.0.lock().unwrap().push((id, labels, value));
         }
 
         fn set(&self, id: MetricId, cluster: &str, zone: &str, value: u64) {
@@ -248,9 +346,14 @@ pub(crate) mod tests {
         let stats = PickerStats::default();
         let mut written = Written::default();
         let mut write = |stats: &PickerStats, tick| {
-            written.write(&metrics, stats, &ZoneGauges::default(), "orders", tick);
+            written.write(&metrics, stats, &TickValues::default(), "orders", tick);
             written.is_due(tick)
         };
+        assert!(!write(&stats, 9));
+        let zeros = std::mem::take(&mut *lines.lock().unwrap());
+        // All counters exist from the start, except the refused one.
+        assert_eq!(zeros.len(), PickerStats::METRICS.len() - 1);
+        assert!(zeros.iter().all(|(.., value)| *value == 0), "{zeros:?}");
         stats.lb_healthy_panic.increment();
         stats.lb_zone_routing_sampled.increment();
         stats.lb_zone_routing_sampled.increment();
@@ -272,9 +375,10 @@ pub(crate) mod tests {
             (kind == MetricKind::Gauge).then_some(next)
         });
         let zone = |zone: &str, share| (zone.to_owned(), [Some(1500), None, Some(share), None]);
-        let mut gauges = ZoneGauges {
+        let mut gauges = TickValues {
             tick: 7,
             zones: vec![zone("a", 6000), zone("b", 4000)],
+            stats: None,
         };
         // Two workers write after the same tick.
         for _ in 0..2 {
@@ -299,15 +403,75 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn statistics_of_a_cluster_are_written_by_one_worker_under_their_names() {
+        let recorded = Recorded::default();
+        let lines = Arc::clone(&recorded.0);
+        let mut names: Vec<(MetricKind, String)> = Vec::new();
+        let metrics = PickMetrics::new(Box::new(recorded), |kind, name| {
+            names.push((kind, name.to_owned()));
+            Some(names.len() - 1)
+        });
+        let id = |name: &str| {
+            let name = format!("plimsoll.{name}");
+            let mut found = names
+                .iter()
+                .enumerate()
+                .filter(|(_, (_, one))| *one == name);
+            let (id, (kind, _)) = found.next().unwrap_or_else(|| panic!("no {name}"));
+            assert!(found.next().is_none(), "{name} is defined once");
+            (id, *kind)
+        };
+        let (stale, _) = id("lrs_fractions_stale");
+        let (spills, _) = id("load_aware_locality.spill_active_total");
+        let (not_ok, _) = id("lb_local_cluster_not_ok");
+        let (sessions, kind) = id("lb_orca_oob.active_sessions");
+        assert_eq!(kind, MetricKind::ClusterGauge);
+        let (balancer, load_aware) = (BalancerStats::default(), LoadAwareStats::default());
+        let mut oob = OobStats::default();
+        balancer.lrs_fractions_stale.increment();
+        balancer.lb_local_cluster_not_ok.increment();
+        load_aware.spill_active_total.increment();
+        oob.active_sessions = 5;
+        let values = |tick, oob: &OobStats| TickValues {
+            tick,
+            zones: Vec::new(),
+            stats: Some(ClusterStats::new(&balancer, &load_aware, oob)),
+        };
+        let picks = PickerStats::default();
+        picks.lb_local_cluster_not_ok.increment();
+        // Two workers write after the same tick; each has counted the same pick.
+        let first = values(1, &oob);
+        for _ in 0..2 {
+            Written::default().write(&metrics, &picks, &first, "orders", 1);
+        }
+        let sum = |id| {
+            let lines = lines.lock().unwrap();
+            let values = lines.iter().filter(|(one, ..)| *one == id);
+            values.map(|(.., value)| value).sum::<u64>()
+        };
+        assert_eq!((sum(stale), sum(spills), sum(not_ok)), (1, 1, 1 + 2));
+        assert_eq!(sum(sessions), 5);
+        balancer.lrs_fractions_stale.increment();
+        oob.active_sessions = 3;
+        let second = values(2, &oob);
+        Written::default().write(&metrics, &PickerStats::default(), &second, "orders", 2);
+        assert_eq!((sum(stale), sum(spills)), (2, 1));
+        let all = lines.lock().unwrap();
+        let set: Vec<_> = all.iter().filter(|(id, ..)| *id == sessions).collect();
+        let line = |value| (sessions, "orders total".to_owned(), value);
+        assert_eq!(set, [&line(5), &line(3)]);
+    }
+
+    #[test]
     fn a_thread_that_finds_another_one_writing_tries_again() {
         let metrics = PickMetrics::new(Box::new(Recorded::default()), |_, _| Some(1));
         let guard = metrics.written.lock().unwrap();
         let mut written = Written::default();
-        let gauges = ZoneGauges::default();
-        written.write(&metrics, &PickerStats::default(), &gauges, "orders", 1);
+        let values = TickValues::default();
+        written.write(&metrics, &PickerStats::default(), &values, "orders", 1);
         assert!(written.is_due(1));
         drop(guard);
-        written.write(&metrics, &PickerStats::default(), &gauges, "orders", 1);
+        written.write(&metrics, &PickerStats::default(), &values, "orders", 1);
         assert!(!written.is_due(1));
     }
 }

@@ -37,7 +37,7 @@ pub struct OrcaHosts {
     targets: ArcSwap<Targets>,
 }
 
-/// Headers or trailers of a response.
+/// Headers or trailers of a response, which may have a load report.
 pub trait Headers {
     /// Returns the first value of a header.
     fn get(&self, name: &str) -> Option<&[u8]>;

@@ -18,11 +18,13 @@ use plimsoll_xds::clock::Clock;
 use crate::cluster::Cluster;
 use crate::config::Identity;
 use crate::explain;
+use crate::guard::{RESTART_DELAY, guarded};
 use crate::log::{self, Level};
 use crate::management::{ManagementServer, Stream};
 use crate::metrics::Tick;
 use crate::orca::{OrcaHosts, uses_reports};
 use crate::override_host::Overrides;
+use crate::report_format::ReportFormats;
 
 /// How often workers may write their metrics.
 const TICK: Duration = Duration::from_secs(1);
@@ -35,6 +37,7 @@ pub struct Process {
     changed: Condvar,
     orca: OrcaHosts,
     overrides: Overrides,
+    report_formats: ReportFormats,
     tick: Tick,
 }
 
@@ -50,6 +53,8 @@ struct State {
     /// Addresses of servers for explanations.
     explaining: HashSet<SocketAddr>,
     has_timer_thread: bool,
+    /// Clusters whose timers have panicked, until when they are left alone.
+    resting: Vec<(Weak<Cluster>, Instant)>,
     /// Grows when a timer may be due earlier than the thread knows.
     changes: u64,
 }
@@ -62,6 +67,7 @@ impl Default for Process {
             changed: Condvar::new(),
             orca: OrcaHosts::default(),
             overrides: Overrides::default(),
+            report_formats: ReportFormats::default(),
             tick: Tick::default(),
         }
     }
@@ -181,7 +187,7 @@ impl Process {
 
     /// Starts streams of out-of-band load reports, if the policy of the cluster uses them.
     pub fn start_oob(&self, cluster: &Cluster) {
-        if let Err(error) = cluster.start_oob(self.clock) {
+        if let Err(error) = cluster.start_oob() {
             let line = format!("plimsoll: no out-of-band load reports: {error}");
             log::write(Level::Error, &line);
         }
@@ -193,12 +199,14 @@ impl Process {
         self.tick.now()
     }
 
-    /// Computes gauges, and lets workers write their metrics.
+    /// Reads the statistics of clusters, and lets workers write their metrics.
     pub fn advance_tick(&self) {
         let next = self.tick.now() + 1;
-        for cluster in self.clusters() {
-            cluster.update_gauges(next, self.now());
-        }
+        let now = self.now();
+        self.for_each_cluster(now, |cluster| {
+            cluster.update_tick_values(next, now);
+            None
+        });
         self.tick.advance();
     }
 
@@ -221,11 +229,43 @@ impl Process {
         &self.overrides
     }
 
+    /// Returns the clusters whose hosts are asked for load reports.
+    pub fn report_formats(&self) -> &ReportFormats {
+        &self.report_formats
+    }
+
     /// Runs the timers that are due; returns when the next one is.
     pub fn handle_timeout(&self, now: Instant) -> Option<Instant> {
-        let clusters = self.clusters();
-        let timers = clusters.iter().map(|cluster| cluster.handle_timeout(now));
-        timers.flatten().min()
+        self.for_each_cluster(now, |cluster| cluster.handle_timeout(now))
+    }
+
+    /// Runs timers of all clusters; returns when the next one is due. A cluster whose timers panic
+    /// does not stop the others, and is tried again after a delay.
+    fn for_each_cluster(
+        &self,
+        now: Instant,
+        run: impl Fn(&Arc<Cluster>) -> Option<Instant>,
+    ) -> Option<Instant> {
+        let mut resting = std::mem::take(&mut self.lock().resting);
+        resting.retain(|(_, until)| *until > now);
+        let mut due = resting.iter().map(|(_, until)| *until).min();
+        for cluster in self.clusters() {
+            if resting
+                .iter()
+                .any(|(other, _)| other.as_ptr() == Arc::as_ptr(&cluster))
+            {
+                continue;
+            }
+            let name = format!("timer of cluster {}", cluster.name());
+            let next = guarded(&name, Err(()), || Ok(run(&cluster))).unwrap_or_else(|()| {
+                let until = now.saturating_add(RESTART_DELAY);
+                resting.push((Arc::downgrade(&cluster), until));
+                Some(until)
+            });
+            due = due.into_iter().chain(next).min();
+        }
+        self.lock().resting.extend(resting);
+        due
     }
 
     fn publish_orca_hosts(&self) {
@@ -262,9 +302,9 @@ impl Process {
         let mut next_tick = Instant::ORIGIN;
         loop {
             let seen = self.lock().changes;
-            let next = self.handle_timeout(self.now());
+            let next = guarded("timers", None, || self.handle_timeout(self.now()));
             if self.now() >= next_tick {
-                self.advance_tick();
+                guarded("tick", (), || self.advance_tick());
                 next_tick = self.now().saturating_add(TICK);
             }
             let due = next.map_or(next_tick, |due| due.min(next_tick));
@@ -287,5 +327,41 @@ impl Process {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use plimsoll_core::model::locality::Locality;
+
+    use super::*;
+    use crate::config::ModuleConfig;
+
+    #[test]
+    fn timers_that_panic_do_not_stop_those_of_other_clusters() {
+        let process = Process::default();
+        let clusters = ["bad", "good"].map(|name| {
+            let config = ModuleConfig::parse("{}").unwrap().cluster(name).unwrap();
+            let locality = Locality::zone_only("a");
+            Arc::new(Cluster::new(config, locality, None, process.now()))
+        });
+        clusters.iter().for_each(|cluster| process.add(cluster));
+        let run_at = |millis: u64| {
+            let ran = RefCell::new(Vec::new());
+            let now = Instant::ORIGIN.saturating_add(Duration::from_millis(millis));
+            let due = process.for_each_cluster(now, |cluster| {
+                ran.borrow_mut().push(cluster.name().to_string());
+                assert_ne!(&**cluster.name(), "bad");
+                Some(now.saturating_add(Duration::from_secs(10)))
+            });
+            let wait = due.unwrap().saturating_duration_since(now);
+            (ran.into_inner(), wait.as_millis())
+        };
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        assert_eq!(run_at(0), (names(&["bad", "good"]), 1000));
+        assert_eq!(run_at(400), (names(&["good"]), 600));
+        assert_eq!(run_at(1000), (names(&["bad", "good"]), 1000));
     }
 }

@@ -8,12 +8,11 @@ use std::sync::Arc;
 use http::Uri;
 use http::uri::Scheme;
 use plimsoll_core::units::FieldError;
-use plimsoll_xds::driver::{Connecting, Connector, Socket};
+use plimsoll_xds::driver::{Connecting, Connector, connect_tls};
 use plimsoll_xds::upstream::{DataSource, TrustedCa, UpstreamTls};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
-use tokio::net::TcpStream;
 
 /// Dials a management server with TLS.
 #[derive(Clone, Debug, PartialEq)]
@@ -84,23 +83,8 @@ fn certificates(source: &DataSource) -> io::Result<Vec<CertificateDer<'static>>>
 
 impl Connector for TlsConnector {
     fn connect(&self, uri: &Uri) -> Connecting {
-        let host = uri
-            .host()
-            .unwrap_or_default()
-            .trim_matches(['[', ']'])
-            .to_owned();
-        let port = uri.port_u16().unwrap_or(443);
-        let connector = self.clone();
-        Box::pin(async move {
-            let sni = &connector.0.sni;
-            let name = if sni.is_empty() { &host } else { sni };
-            let server_name = ServerName::try_from(name.clone()).map_err(io::Error::other)?;
-            let tls = tokio_rustls::TlsConnector::from(Arc::new(connector.config()?));
-            let stream = TcpStream::connect((&*host, port)).await?;
-            stream.set_nodelay(true)?;
-            let encrypted = tls.connect(server_name, stream).await?;
-            Ok(Box::new(encrypted) as Box<dyn Socket>)
-        })
+        let server_name = Some(&*self.0.sni).filter(|sni| !sni.is_empty());
+        connect_tls(uri, server_name, self.config().map(Arc::new))
     }
 
     fn scheme(&self) -> Scheme {

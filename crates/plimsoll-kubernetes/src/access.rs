@@ -6,8 +6,8 @@ mod kubeconfig;
 
 use std::path::{Path, PathBuf};
 
-use http::Uri;
-use plimsoll_serve::{ClientTlsSettings, PemSource};
+use plimsoll_serve::PemSource;
+use plimsoll_serve::http_client::HttpServer;
 
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
@@ -33,14 +33,7 @@ pub enum ApiAccess {
 /// An API server, as of one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiServer {
-    pub host: String,
-    pub port: u16,
-    /// `None` for plain text.
-    pub tls: Option<ClientTlsSettings>,
-    /// Name in the server's certificate, if it is not the host.
-    pub server_name: Option<String>,
-    /// Path that all requests begin with, without a slash at the end.
-    pub path_prefix: String,
+    pub server: HttpServer,
     pub token: Token,
 }
 
@@ -126,50 +119,8 @@ impl ApiServer {
         certificate: Option<(PemSource, PemSource)>,
         token: Token,
     ) -> Result<Self, String> {
-        let uri: Uri = address
-            .parse()
-            .map_err(|error| format!("{address:?} is no URL: {error}"))?;
-        let is_tls = match uri.scheme_str() {
-            Some("https") => true,
-            Some("http") => false,
-            _ => {
-                return Err(format!(
-                    "{address:?} begins with neither https:// nor http://"
-                ));
-            }
-        };
-        let Some(host) = uri.host() else {
-            return Err(format!("{address:?} has no host"));
-        };
-        let tls = match (is_tls, ca) {
-            (false, _) => None,
-            (true, None) => {
-                return Err("https needs the certificate authority of the server".to_owned());
-            }
-            (true, Some(ca)) => Some(ClientTlsSettings {
-                ca,
-                certificate,
-                alpn: vec!["http/1.1".to_owned()],
-            }),
-        };
-        let default_port = if is_tls { 443 } else { 80 };
-        Ok(Self {
-            host: host.trim_matches(['[', ']']).to_owned(),
-            port: uri.port_u16().unwrap_or(default_port),
-            tls,
-            server_name: None,
-            path_prefix: uri.path().trim_end_matches('/').to_owned(),
-            token,
-        })
-    }
-
-    /// Returns the host and port, for the `host` header and log lines.
-    pub fn authority(&self) -> String {
-        if self.host.contains(':') {
-            format!("[{}]:{}", self.host, self.port)
-        } else {
-            format!("{}:{}", self.host, self.port)
-        }
+        let server = HttpServer::parse(address, ca, certificate)?;
+        Ok(Self { server, token })
     }
 }
 
@@ -206,10 +157,10 @@ mod tests {
             _ => None,
         };
         let server = in_cluster(variable, Path::new("/account")).unwrap();
-        assert_eq!(server.authority(), "10.0.0.1:443");
+        assert_eq!(server.server.authority(), "10.0.0.1:443");
         assert_eq!(server.token, Token::File("/account/token".into()));
         let ca = PemSource::File("/account/ca.crt".into());
-        assert_eq!(server.tls.unwrap().ca, ca);
+        assert_eq!(server.server.tls.unwrap().ca, ca);
         let error = in_cluster(|_| None, Path::new("/account")).unwrap_err();
         assert!(
             error.to_string().contains("KUBERNETES_SERVICE_HOST"),
@@ -226,22 +177,7 @@ mod tests {
             )
         };
         let server = in_cluster(six, Path::new("/account")).unwrap();
-        assert_eq!(server.authority(), "[fd00::1]:6443");
-    }
-
-    #[test]
-    fn addresses_of_servers() {
-        let ca = || Some(PemSource::Inline(String::new()));
-        let parse = |address: &str| ApiServer::new(address, ca(), None, Token::None);
-        let server = parse("https://api.example.com/k8s/clusters/c-1/").unwrap();
-        assert_eq!(server.authority(), "api.example.com:443");
-        assert_eq!(server.path_prefix, "/k8s/clusters/c-1");
-        let plain = parse("http://127.0.0.1:8001").unwrap();
-        assert_eq!((plain.port, plain.tls.is_none()), (8001, true));
-        assert!(parse("api.example.com").is_err());
-        assert!(parse("ftp://api").is_err());
-        let without_ca = ApiServer::new("https://a", None, None, Token::None);
-        assert!(without_ca.unwrap_err().contains("certificate authority"));
+        assert_eq!(server.server.authority(), "[fd00::1]:6443");
     }
 
     #[test]

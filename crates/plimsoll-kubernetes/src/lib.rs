@@ -18,12 +18,11 @@ pub mod reflector;
 mod session;
 pub mod settings;
 pub mod source;
-pub mod status;
 pub mod write;
 
 pub use access::{ApiAccess, ApiServer};
 pub use inventory::{DiscoveredService, ServicePort};
 #[doc(hidden)]
 pub use log_lines::LOG_LINES;
+pub use plimsoll_serve::discovery::SourceStatus;
 pub use source::{Batch, Source, SourceOptions};
-pub use status::SourceStatus;

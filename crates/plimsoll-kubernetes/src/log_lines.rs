@@ -11,7 +11,7 @@ plimsoll_core::log_lines! {
     /// A list lacks many objects that were known. They stay for `removal_delay`.
     REMOVAL_HELD = Warn, "list of Kubernetes objects lacks many that were known; keeping them",
         "Look at the cluster's etcd: was it restored? Objects deleted on purpose go after a while.";
-    /// An object cannot be decoded. The state of before stays.
+    /// An object cannot be decoded. The previous version of the object stays in use.
     OBJECT_INVALID = Warn, "Kubernetes object cannot be decoded; ignored",
         "Report the object: it passed the API server's schema.";
     /// The CRD of ZoneRoutingPolicy is not installed: only annotations are read.

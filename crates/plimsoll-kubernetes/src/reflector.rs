@@ -3,27 +3,27 @@
 //! It mirrors the objects of one kind. A list is read in pages and takes effect when its last page
 //! is there; then a watch follows changes from the list's resource version. A watch that ends is
 //! continued where it was; only if the API server no longer has that version (410 Gone) are all
-//! objects listed again. Until such a list is complete, the objects of before stay, and the
+//! objects listed again. Until such a list is complete, the previous objects stay, and the
 //! differences between the two are changes like any other: there is no gap.
 //!
 //! The driver asks [`Reflector::poll_step`] what to do, passes in what the API server sent, and
 //! drains [`Reflector::poll_change`]. Time and randomness are arguments.
 
-mod backoff;
-mod removal;
-
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_core::backoff::BackoffBounds;
 use plimsoll_core::time::Instant;
+use plimsoll_serve::discovery::Held;
+pub use plimsoll_serve::discovery::RemovalGuard;
 use serde_json::value::RawValue;
 
 use crate::objects::{ListJson, ObjectKey, PartialObject, Resource, Status, WatchEventJson};
-use backoff::Backoff;
-use removal::Held;
-pub use removal::RemovalGuard;
 
+const FIRST_BACKOFF: Duration = Duration::from_millis(250);
+/// After an outage of minutes, the API server is used again within this time.
+const LONGEST_BACKOFF: Duration = Duration::from_secs(15);
 /// Longest wait that an API server can ask for.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 /// Pause between two attempts to list a kind whose CRD is not installed.
@@ -105,13 +105,13 @@ pub struct Reflector<T> {
     phase: Phase<T>,
     resource_version: String,
     wait_until: Option<Instant>,
-    backoff: Backoff,
+    backoff: BackoffBounds,
     changes: VecDeque<Change<T>>,
     is_synced: bool,
     /// Whether the API server does not know the kind.
     is_missing: bool,
     guard: RemovalGuard,
-    held: Option<Held>,
+    held: Option<Held<ObjectKey>>,
     counts: ReflectorCounts,
 }
 
@@ -132,7 +132,7 @@ impl<T: Resource> Reflector<T> {
             phase: Phase::first_page(),
             resource_version: String::new(),
             wait_until: None,
-            backoff: Backoff::default(),
+            backoff: BackoffBounds::new(FIRST_BACKOFF, LONGEST_BACKOFF),
             changes: VecDeque::new(),
             is_synced: false,
             is_missing: false,
@@ -252,7 +252,7 @@ impl<T: Resource> Reflector<T> {
         if had_events {
             return;
         }
-        let delay = self.backoff.shortest(draw);
+        let delay = self.backoff.first_delay(draw);
         self.wait_until = Some(now.saturating_add(delay));
     }
 
@@ -271,7 +271,7 @@ impl<T: Resource> Reflector<T> {
             );
             self.phase = Phase::first_page();
             if !is_first {
-                self.wait_until = Some(now.saturating_add(self.backoff.shortest(draw)));
+                self.wait_until = Some(now.saturating_add(self.backoff.first_delay(draw)));
                 return;
             }
         }
@@ -284,7 +284,7 @@ impl<T: Resource> Reflector<T> {
             self.wait_until = Some(now.saturating_add(MISSING_KIND_PAUSE));
             return;
         }
-        let mut delay = self.backoff.next(draw);
+        let mut delay = self.backoff.next_delay(draw);
         if let Failure::Status {
             retry_after: Some(asked),
             ..

@@ -1,64 +1,52 @@
 //! [`Session`]: one HTTP/1.1 connection to the API server, which is dialed when it is needed.
 //!
 //! Each reflector has its own, so that a watch never waits for anything else. The server's address,
-//! certificates and token are read again for each connection, the token for each request. TCP
-//! keepalive finds peers that are gone; [`WatchStream`] ends a watch that is silent for too long.
+//! certificates and token are read again for each connection, the token for each request.
+//! [`WatchStream`] ends a watch that is silent for too long.
 
-use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, RETRY_AFTER, USER_AGENT};
 use http::{HeaderValue, Method, Request, Response};
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Body as _, Incoming};
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper_util::rt::TokioIo;
-use plimsoll_serve::{client_tls, error_chain};
-use rustls::pki_types::ServerName;
-use tokio::net::TcpStream;
-use tokio::time::{timeout, timeout_at};
-use tokio_rustls::TlsConnector;
+use plimsoll_serve::error_chain;
+use plimsoll_serve::http_client::{HttpClient, read_body};
+use tokio::time::timeout_at;
 
 use crate::access::{ApiAccess, ApiServer};
 use crate::objects::{ListJson, Status, WatchEventJson};
 use crate::reflector::Failure;
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time until the response begins. The API server answers a watch at once.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time for the body of a page or of an answer to a write.
-const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Largest page: 500 slices with 100 endpoints each are 15 MB.
 const MAX_PAGE_BYTES: usize = 64 << 20;
 /// Largest event. etcd limits objects to 1.5 MB.
 const MAX_EVENT_BYTES: usize = 8 << 20;
 const MAX_STATUS_BYTES: usize = 64 << 10;
-/// TCP keepalive: a peer that does not answer for half a minute is gone.
-const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(15), Duration::from_secs(5), 3);
-
 /// A connection to the API server.
 #[derive(Debug)]
 pub(crate) struct Session {
     access: ApiAccess,
-    open: Option<Open>,
-}
-
-#[derive(Debug)]
-struct Open {
-    sender: SendRequest<Full<Bytes>>,
-    server: ApiServer,
+    client: HttpClient,
+    /// The server that the connection was opened to.
+    server: Option<ApiServer>,
 }
 
 impl Session {
-    pub(crate) const fn new(access: ApiAccess) -> Self {
-        Self { access, open: None }
+    pub(crate) fn new(access: ApiAccess) -> Self {
+        Self {
+            access,
+            client: HttpClient::default(),
+            server: None,
+        }
     }
 
     /// Closes the connection; the next request dials again.
     pub(crate) fn close(&mut self) {
-        self.open = None;
+        self.client.close();
     }
 
     /// Requests one page of a list.
@@ -91,7 +79,8 @@ impl Session {
         body: Option<(&'static str, Vec<u8>)>,
     ) -> Result<Bytes, Failure> {
         let response = self.send(method, target, body).await?;
-        read_body(response, MAX_PAGE_BYTES).await
+        let body = read_body(response, MAX_PAGE_BYTES).await;
+        body.map_err(Failure::Transport)
     }
 
     /// Sends a request; answers that are no success are failures.
@@ -101,40 +90,32 @@ impl Session {
         target: &str,
         body: Option<(&'static str, Vec<u8>)>,
     ) -> Result<Response<Incoming>, Failure> {
-        let open = match self.reusable().await {
-            Some(open) => open,
-            None => self.open.insert(connect(&self.access).await?),
+        let is_ready = self.client.is_ready().await;
+        let server = match self.server.take().filter(|_| is_ready) {
+            Some(server) => server,
+            None => self.connect().await?,
         };
-        let request = request(&open.server, method, target, body)?;
-        let sent = timeout(RESPONSE_TIMEOUT, open.sender.send_request(request)).await;
-        let response = match sent {
-            Ok(Ok(response)) => response,
-            Ok(Err(error)) => {
-                self.open = None;
-                return Err(transport(&error));
-            }
-            Err(_) => {
-                self.open = None;
-                let reason = format!("no answer within {RESPONSE_TIMEOUT:?}");
-                return Err(Failure::Transport(reason));
-            }
-        };
+        let request = request(&server, method, target, body);
+        self.server = Some(server);
+        let sent = self.client.send(request?, RESPONSE_TIMEOUT).await;
+        let response = sent.map_err(Failure::Transport)?;
         if response.status().is_success() {
             return Ok(response);
         }
         let failure = failure(response).await;
         if matches!(&failure, Failure::Status { status, .. } if status.code == 401) {
             // Some proxies bind identities to connections: the next request dials again.
-            self.open = None;
+            self.close();
         }
         Err(failure)
     }
 
-    /// Returns the open connection if it can send another request.
-    async fn reusable(&mut self) -> Option<&mut Open> {
-        let mut open = self.open.take()?;
-        let is_ready = timeout(CONNECT_TIMEOUT, open.sender.ready()).await;
-        matches!(is_ready, Ok(Ok(()))).then(|| self.open.insert(open))
+    async fn connect(&mut self) -> Result<ApiServer, Failure> {
+        let server = self.access.resolve();
+        let server = server.map_err(|error| Failure::Transport(error.to_string()))?;
+        let connected = self.client.connect(&server.server).await;
+        connected.map_err(Failure::Transport)?;
+        Ok(server)
     }
 }
 
@@ -209,11 +190,11 @@ fn request(
 ) -> Result<Request<Full<Bytes>>, Failure> {
     let token = server.token.read();
     let token = token.map_err(|error| Failure::Transport(error.to_string()))?;
-    let target = format!("{}{target}", server.path_prefix);
+    let target = format!("{}{target}", server.server.path_prefix);
     let mut builder = Request::builder()
         .method(method)
         .uri(target)
-        .header(HOST, server.authority())
+        .header(HOST, server.server.authority())
         .header(ACCEPT, "application/json")
         .header(USER_AGENT, concat!("plimsoll/", env!("CARGO_PKG_VERSION")));
     if let Some(token) = token {
@@ -232,60 +213,6 @@ fn request(
     builder
         .body(Full::new(bytes))
         .map_err(|error| Failure::Transport(error.to_string()))
-}
-
-async fn connect(access: &ApiAccess) -> Result<Open, Failure> {
-    let failed = |reason: String| Failure::Transport(reason);
-    let server = access
-        .resolve()
-        .map_err(|error| failed(error.to_string()))?;
-    let authority = server.authority();
-    let dialed = timeout(CONNECT_TIMEOUT, dial(&server)).await;
-    let sender = match dialed {
-        Ok(Ok(sender)) => sender,
-        Ok(Err(error)) => {
-            return Err(failed(format!(
-                "cannot connect to {authority}: {}",
-                error_chain(&error)
-            )));
-        }
-        Err(_) => {
-            let reason = format!("cannot connect to {authority} within {CONNECT_TIMEOUT:?}");
-            return Err(failed(reason));
-        }
-    };
-    Ok(Open { sender, server })
-}
-
-async fn dial(server: &ApiServer) -> io::Result<SendRequest<Full<Bytes>>> {
-    let stream = TcpStream::connect((&*server.host, server.port)).await?;
-    stream.set_nodelay(true)?;
-    let (time, interval, retries) = KEEPALIVE;
-    let keepalive = socket2::TcpKeepalive::new()
-        .with_time(time)
-        .with_interval(interval)
-        .with_retries(retries);
-    socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-    let Some(settings) = &server.tls else {
-        return handshake(TokioIo::new(stream)).await;
-    };
-    let config = client_tls(settings).map_err(io::Error::other)?;
-    let name = server.server_name.as_ref().unwrap_or(&server.host);
-    let name = ServerName::try_from(name.clone()).map_err(io::Error::other)?;
-    let connector = TlsConnector::from(Arc::clone(&config));
-    handshake(TokioIo::new(connector.connect(name, stream).await?)).await
-}
-
-async fn handshake<S>(stream: S) -> io::Result<SendRequest<Full<Bytes>>>
-where
-    S: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
-{
-    let (sender, connection) = http1::handshake(stream).await.map_err(io::Error::other)?;
-    // The task ends when the sender is dropped or the socket closes; the next request reports it.
-    tokio::spawn(async move {
-        let _ = connection.await;
-    });
-    Ok(sender)
 }
 
 /// Reads an answer that is no success.
@@ -307,17 +234,6 @@ async fn failure(response: Response<Incoming>) -> Failure {
     Failure::Status {
         status,
         retry_after,
-    }
-}
-
-async fn read_body(response: Response<Incoming>, limit: usize) -> Result<Bytes, Failure> {
-    let body = Limited::new(response.into_body(), limit).collect();
-    match timeout(BODY_TIMEOUT, body).await {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) => Err(Failure::Transport(error_chain(&*error))),
-        Err(_) => Err(Failure::Transport(format!(
-            "answer is not complete within {BODY_TIMEOUT:?}"
-        ))),
     }
 }
 

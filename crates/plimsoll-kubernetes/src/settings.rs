@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 use crate::objects::{ObjectKey, Service, ZoneRoutingPolicy};
 
@@ -21,9 +21,27 @@ const ANNOTATIONS: [(&str, &str); 4] = [
     ("delivery", "delivery"),
     ("policy", "cluster.lb_policy"),
 ];
+/// Annotations that are numbers, without their prefix: the setting of the file, and the path of the
+/// number in it.
+const NUMBERS: [(&str, &str, &[&str]); 2] = [
+    (
+        "target-utilization",
+        "objective",
+        &["waterfall", "target_utilization"],
+    ),
+    ("requests-per-second", "capacity", &["requests_per_second"]),
+];
 const IGNORE: &str = "ignore";
 /// Fields of a policy's `spec`.
-const SPEC_FIELDS: [&str; 5] = ["mode", "ramp", "delivery", "cluster", "istio"];
+const SPEC_FIELDS: [&str; 7] = [
+    "mode",
+    "ramp",
+    "delivery",
+    "objective",
+    "capacity",
+    "cluster",
+    "istio",
+];
 
 /// Settings of one port of a Service.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -119,9 +137,18 @@ pub fn collect<'a>(
         if name == IGNORE {
             continue;
         }
+        if let Some((_, setting, path)) = NUMBERS.iter().find(|(known, ..)| known == name) {
+            let value = number_at(path, value).map_err(|reason| origin.clone().error(reason))?;
+            settings.values.insert(setting, Setting { value, origin });
+            continue;
+        }
         let known = ANNOTATIONS.iter().find(|(known, _)| known == name);
         let Some((_, setting)) = known else {
-            let names = ANNOTATIONS.map(|(name, _)| format!("{ANNOTATION_PREFIX}{name}"));
+            let texts = ANNOTATIONS.iter().map(|(name, _)| name);
+            let names: Vec<_> = texts
+                .chain(NUMBERS.iter().map(|(name, ..)| name))
+                .map(|name| format!("{ANNOTATION_PREFIX}{name}"))
+                .collect();
             let reason = format!("is unknown; there are {}", names.join(", "));
             return Err(origin.error(reason));
         };
@@ -172,11 +199,14 @@ impl Settings {
             match (*setting, value) {
                 (_, Value::Null) => {}
                 ("istio", value) => self.distribute = distribute(policy, value)?,
-                ("cluster", Value::Object(_)) | ("ramp", Value::Number(_)) => {
+                ("cluster" | "objective" | "capacity", Value::Object(_))
+                | ("ramp", Value::Number(_)) => {
                     let value = value.clone();
                     self.values.insert(setting, Setting { value, origin });
                 }
-                ("cluster", _) => return Err(origin.error("is not an object")),
+                ("cluster" | "objective" | "capacity", _) => {
+                    return Err(origin.error("is not an object"));
+                }
                 ("ramp", _) => return Err(origin.error("is not a number of percent")),
                 (_, Value::String(text)) => {
                     let value = Value::String(file_spelling(text));
@@ -188,6 +218,16 @@ impl Settings {
         self.policy = Some(Arc::clone(policy));
         Ok(())
     }
+}
+
+/// Returns an object that has a number at a path.
+fn number_at(path: &[&str], text: &str) -> Result<Value, String> {
+    let number: f64 = text
+        .parse()
+        .map_err(|_| format!("{text:?} is not a number"))?;
+    let number = Number::from_f64(number).ok_or_else(|| format!("{text:?} is not finite"))?;
+    let nested = |inner, name: &&str| Value::Object(Map::from_iter([((*name).to_owned(), inner)]));
+    Ok(path.iter().rev().fold(Value::Number(number), nested))
 }
 
 fn distribute(policy: &ZoneRoutingPolicy, istio: &Value) -> Result<Distribute, SettingError> {
@@ -271,6 +311,40 @@ mod tests {
     }
 
     #[test]
+    fn objectives_are_annotations_or_objects_of_a_policy() {
+        let annotated = json!({"plimsoll.dev/target-utilization": "0.8",
+            "plimsoll.dev/requests-per-second": "30"});
+        let settings = collect(&service(annotated.clone()), "http", [].iter()).unwrap();
+        let value = |settings: &Settings, name: &str| settings.values[name].value.clone();
+        let waterfall = json!({"waterfall": {"target_utilization": 0.8}});
+        assert_eq!(value(&settings, "objective"), waterfall);
+        let per_host = json!({"requests_per_second": 30.0});
+        assert_eq!(value(&settings, "capacity"), per_host);
+        let own = json!({"waterfall": {"targetUtilization": 0.6}});
+        let spec = json!({"targetRefs": target(None), "objective": own});
+        let policies = [policy("p", "", spec)];
+        let settings = collect(&service(annotated), "http", policies.iter()).unwrap();
+        assert_eq!(value(&settings, "objective"), own);
+        assert_eq!(
+            value(&settings, "capacity"),
+            per_host,
+            "from the annotation"
+        );
+        let origin = settings.origin_of("objective.waterfall.target_utilization");
+        assert_eq!(origin.unwrap().field, "spec.objective");
+        for wrong in ["much", "inf"] {
+            let service = service(json!({"plimsoll.dev/requests-per-second": wrong}));
+            let error = collect(&service, "http", [].iter())
+                .unwrap_err()
+                .to_string();
+            assert!(
+                error.contains("[plimsoll.dev/requests-per-second]: \""),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
     fn a_policy_wins_over_annotations() {
         let service = service(json!({"plimsoll.dev/mode": "Off", "plimsoll.dev/ramp": "5"}));
         let spec = json!({"targetRefs": target(None), "mode": "Enforce",
@@ -314,6 +388,10 @@ mod tests {
         let bad = [
             (json!({"ramp": "20"}), "spec.ramp: is not a number"),
             (json!({"cluster": "x"}), "spec.cluster: is not an object"),
+            (
+                json!({"objective": "Level"}),
+                "spec.objective: is not an object",
+            ),
             (json!({"mode": 1}), "spec.mode: 1 is not a string"),
             (
                 json!({"istio": {"distribute": "On"}}),

@@ -8,14 +8,16 @@
 mod watch;
 
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::log_line;
-use plimsoll_core::time::Instant;
 use plimsoll_serve::CancellationToken;
+pub use plimsoll_serve::discovery::BATCH_INTERVAL;
+use plimsoll_serve::discovery::{SourceClock, SourceStatus, due_permit};
+use plimsoll_serve::http_client::with_query;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use crate::access::ApiAccess;
 use crate::inventory::{DiscoveredService, Inventory, InventoryOptions};
@@ -24,14 +26,9 @@ use crate::objects::{
     EndpointSlice, ObjectKey, Resource, SERVICE_NAME_LABEL, Service, ZoneRoutingPolicy,
 };
 use crate::reflector::{Change, RemovalGuard};
-use crate::status::SourceStatus;
 
 use watch::Mirror;
 
-/// Shortest time between two batches. The first change after a quiet time is published at once; in
-/// a rolling update, which changes slices many times per second, every batch costs each connected
-/// proxy a comparison of all its resources.
-pub const BATCH_INTERVAL: Duration = Duration::from_millis(200);
 /// Messages of reflectors that wait for the inventory.
 const QUEUE: usize = 16;
 
@@ -94,7 +91,7 @@ impl Source {
     /// Starts to mirror the cluster.
     pub fn start(options: &SourceOptions) -> Self {
         let stopping = CancellationToken::new();
-        let clock = Clock::default();
+        let clock = SourceClock::default();
         let status = Arc::new(SourceStatus::new(clock));
         let (updates, received) = mpsc::channel(QUEUE);
         let all = [String::new()];
@@ -103,6 +100,7 @@ impl Source {
         } else {
             &options.namespaces
         };
+        let mut mirrors = JoinSet::new();
         let mut expected = 0;
         for namespace in namespaces {
             let mirror = |selector: Option<String>| MirrorParts {
@@ -115,11 +113,11 @@ impl Source {
                 stopping: stopping.clone(),
             };
             let own_services = options.label_selector.clone();
-            Mirror::<Service>::spawn(mirror(own_services), Update::Services);
+            Mirror::<Service>::spawn(&mut mirrors, mirror(own_services), Update::Services);
             // Slices without this label belong to no Service.
             let of_services = Some(SERVICE_NAME_LABEL.to_owned());
-            Mirror::<EndpointSlice>::spawn(mirror(of_services), Update::Slices);
-            Mirror::<ZoneRoutingPolicy>::spawn(mirror(None), Update::Policies);
+            Mirror::<EndpointSlice>::spawn(&mut mirrors, mirror(of_services), Update::Slices);
+            Mirror::<ZoneRoutingPolicy>::spawn(&mut mirrors, mirror(None), Update::Policies);
             expected += 3;
         }
         let (batches, received_batches) = mpsc::channel(1);
@@ -134,7 +132,7 @@ impl Source {
         tokio::spawn(async move {
             tokio::select! {
                 () = stopped.cancelled() => {}
-                () = join.run(batches) => {}
+                () = until_first_end(join.run(batches), mirrors) => {}
             }
         });
         Self {
@@ -155,6 +153,15 @@ impl Source {
     }
 }
 
+/// Runs until a mirror ends, which only a panic makes it do: the others alone would show services
+/// as they were. Batches end with it, so that the owner of the source notices.
+async fn until_first_end(join: impl Future<Output = ()>, mut mirrors: JoinSet<()>) {
+    tokio::select! {
+        () = join => {}
+        _ = mirrors.join_next() => {}
+    }
+}
+
 /// What a mirror needs to run.
 struct MirrorParts {
     options: SourceOptions,
@@ -163,7 +170,7 @@ struct MirrorParts {
     selector: Option<String>,
     updates: mpsc::Sender<Update>,
     status: Arc<SourceStatus>,
-    clock: Clock,
+    clock: SourceClock,
     stopping: CancellationToken,
 }
 
@@ -183,7 +190,7 @@ struct Changes<T> {
 struct Join {
     inventory: Inventory,
     updates: mpsc::Receiver<Update>,
-    clock: Clock,
+    clock: SourceClock,
     /// Kinds and namespaces that have not been listed.
     unsynced: usize,
     policies_changed: bool,
@@ -245,15 +252,6 @@ impl Join {
     }
 }
 
-/// Waits until the next batch is due and the consumer has room for it.
-async fn due_permit(
-    batches: &mpsc::Sender<Batch>,
-    due: tokio::time::Instant,
-) -> Result<mpsc::Permit<'_, Batch>, mpsc::error::SendError<()>> {
-    tokio::time::sleep_until(due).await;
-    batches.reserve().await
-}
-
 fn take(inventory: &mut Inventory, policies_changed: &mut bool, is_complete: bool) -> Batch {
     let mut batch = Batch {
         is_complete,
@@ -268,39 +266,6 @@ fn take(inventory: &mut Inventory, policies_changed: &mut bool, is_complete: boo
     batch
 }
 
-/// Time since the start of the source.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock(tokio::time::Instant);
-
-impl Default for Clock {
-    fn default() -> Self {
-        Self(tokio::time::Instant::now())
-    }
-}
-
-impl Clock {
-    pub(crate) fn now(self) -> Instant {
-        let nanos = u64::try_from(self.0.elapsed().as_nanos());
-        Instant::from_nanos(nanos.unwrap_or(u64::MAX))
-    }
-
-    /// Sleeps until `until`; never resolves if it is `None`.
-    pub(crate) async fn sleep_until(self, until: Option<Instant>) {
-        match until {
-            Some(until) => {
-                let at = self.0 + Duration::from_nanos(until.as_nanos());
-                tokio::time::sleep_until(at).await;
-            }
-            None => std::future::pending().await,
-        }
-    }
-}
-
-/// Draws a random number. Each `RandomState` has random keys.
-fn draw() -> u64 {
-    RandomState::new().build_hasher().finish()
-}
-
 /// Path and query of a request for the objects of a kind.
 fn target<T: Resource>(namespace: &str, query: &[(&str, &str)]) -> String {
     let mut target = String::from(T::API);
@@ -310,27 +275,23 @@ fn target<T: Resource>(namespace: &str, query: &[(&str, &str)]) -> String {
     }
     target += "/";
     target += T::PLURAL;
-    let mut separator = '?';
-    for (name, value) in query {
-        target.push(separator);
-        target += name;
-        target.push('=');
-        for byte in value.bytes() {
-            match byte {
-                b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                    target.push(char::from(byte));
-                }
-                _ => target += &format!("%{byte:02X}"),
-            }
-        }
-        separator = '&';
-    }
-    target
+    with_query(&target, query)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn batches_end_with_a_mirror_that_panics() {
+        let (batches, mut received) = mpsc::channel::<Batch>(1);
+        let mut mirrors = JoinSet::new();
+        mirrors.spawn(std::future::pending());
+        mirrors.spawn(async { panic!("of a test") });
+        let join = async move { batches.closed().await };
+        until_first_end(join, mirrors).await;
+        assert!(received.recv().await.is_none());
+    }
 
     #[test]
     fn targets_are_percent_encoded() {

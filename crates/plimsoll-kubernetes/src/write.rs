@@ -46,7 +46,7 @@ struct RuleJson {
 
 impl ApiWriter {
     /// Creates a writer, which connects when something is written.
-    pub const fn new(access: ApiAccess) -> Self {
+    pub fn new(access: ApiAccess) -> Self {
         Self {
             session: Session::new(access),
         }

@@ -13,7 +13,6 @@ mod hyper_server;
 mod tonic_server;
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
@@ -52,13 +51,4 @@ fn report(headers: &HeaderMap) -> Option<OrcaLoadReport> {
         .iter()
         .map(|(name, value)| (name.as_str(), value.as_bytes()));
     parse(pairs, &OrcaLimits::default()).ok()
-}
-
-/// Waits until a condition holds.
-async fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !condition() {
-        assert!(Instant::now() < deadline, "still waiting: {what}");
-        tokio::task::yield_now().await;
-    }
 }

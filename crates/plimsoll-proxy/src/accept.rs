@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -15,7 +15,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior};
 
+use crate::config::OverloadAction;
 use crate::connection::{Connection, DRAIN_GRACE, DrainLevel};
+use crate::connection_limit::{ConnectionLimit, ConnectionPermit, Refusal};
 use crate::inspect;
 use crate::listener::{self, Listener};
 use crate::log_lines;
@@ -23,14 +25,6 @@ use crate::worker::{TICK, Worker};
 
 /// Length of the queue of connections that the kernel has established but nobody has accepted.
 const BACKLOG: i32 = 4096;
-
-/// Limit of downstream connections, shared by all workers.
-#[derive(Debug, Default)]
-pub(crate) struct ConnectionLimit {
-    pub(crate) active: AtomicU64,
-    /// Limit of open connections; `u64::MAX` means unlimited.
-    pub(crate) max: AtomicU64,
-}
 
 pub(crate) enum Command {
     Listen(Arc<Listener>, StdListener),
@@ -214,17 +208,44 @@ impl Acceptor {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Serves an accepted connection; drops it if the connection limit is reached.
+    /// Accepts the next connection while the overload manager allows it. Cancel safe.
+    async fn accept(&self, socket: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
+        let overload = &self.worker.overload;
+        loop {
+            let changed = overload.changed();
+            if overload.is_active(OverloadAction::StopAcceptingConnections) {
+                changed.await;
+                continue;
+            }
+            tokio::select! {
+                biased;
+                () = changed => {}
+                accepted = socket.accept() => return accepted,
+            }
+        }
+    }
+
+    /// Serves an accepted connection; drops it if a limit of connections is reached.
     fn admit(self: &Arc<Self>, stream: TcpStream, peer: SocketAddr, listener: &Arc<Listener>) {
-        let before = self.limit.active.fetch_add(1, Ordering::Relaxed);
-        let permit = ConnectionPermit(Arc::clone(&self.limit));
         let runtime = listener.runtime();
-        if before >= self.limit.max.load(Ordering::Relaxed) {
-            // Without a filter chain, the first one counts it.
+        let overload = &self.worker.overload;
+        if overload.is_active(OverloadAction::RejectIncomingConnections) {
             let stats = runtime.chain(0).stats(self.worker.index);
             stats.downstream_cx_overload_reject.increment();
             return;
         }
+        let permit = match self.limit.acquire(peer.ip()) {
+            Ok(permit) => permit,
+            Err(refusal) => {
+                // Without a filter chain, the first one counts it.
+                let stats = runtime.chain(0).stats(self.worker.index);
+                match refusal {
+                    Refusal::Total => stats.downstream_cx_overload_reject.increment(),
+                    Refusal::Address => stats.downstream_cx_address_reject.increment(),
+                }
+                return;
+            }
+        };
         // Disable Nagle's algorithm: small responses must not wait for more data.
         let _ = stream.set_nodelay(true);
         let accepted = Accepted {
@@ -284,25 +305,6 @@ impl Drop for Inspection {
     }
 }
 
-/// Holds one slot of the connection limit until the connection, or the tunnel that it became, ends.
-pub(crate) struct ConnectionPermit(Arc<ConnectionLimit>);
-
-#[cfg(test)]
-impl ConnectionPermit {
-    /// A permit for connections that tests create without an accept loop.
-    pub(crate) fn for_tests() -> Self {
-        let limit = ConnectionLimit::default();
-        limit.active.store(1, Ordering::Relaxed);
-        Self(Arc::new(limit))
-    }
-}
-
-impl Drop for ConnectionPermit {
-    fn drop(&mut self) {
-        self.0.active.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 struct AcceptTask {
     /// The listener that new connections belong to.
     listener: Arc<ArcSwap<Listener>>,
@@ -349,7 +351,7 @@ async fn accept(
     loop {
         let next = async {
             retry.wait().await;
-            socket.accept().await
+            acceptor.accept(&socket).await
         };
         let accepted = tokio::select! {
             accepted = next => accepted,
@@ -454,14 +456,6 @@ mod tests {
         }
         acceptor.tick();
         assert_eq!(connection.drain_level(), DrainLevel::Drain);
-    }
-
-    #[test]
-    fn a_permit_is_returned() {
-        let limit = Arc::new(ConnectionLimit::default());
-        limit.active.store(2, Ordering::Relaxed);
-        drop(ConnectionPermit(Arc::clone(&limit)));
-        assert_eq!(limit.active.load(Ordering::Relaxed), 1);
     }
 
     #[test]

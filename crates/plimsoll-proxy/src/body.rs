@@ -1,7 +1,8 @@
 //! HTTP bodies: [`MeteredBody`] towards the upstream, [`ProxyBody`] towards the client.
 //!
 //! Frames, including trailers, are passed on without copying or buffering. These types count bytes,
-//! enforce the size limit of requests, and record progress for the limits of the stream.
+//! enforce the size limit of requests, and record progress for the limits of the stream. Trailers
+//! lose the fields that only headers may have (`trailers`).
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,11 +13,14 @@ use bytes::{Buf as _, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use plimsoll_client::{RequestEnd, ResponseBody};
+use plimsoll_xds::pb::enums::HeadersWithUnderscoresAction;
 
+use crate::config::HttpOptions;
 use crate::connection::Connection;
 use crate::exchange::Exchange;
 use crate::mirror::BodyMirrors;
 use crate::stream_timeouts::StreamTimeouts;
+use crate::trailers;
 
 /// Error of a body that ended early.
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -40,18 +44,22 @@ pub(crate) struct BodyMeter {
     limit: u64,
     limit_exceeded: AtomicBool,
     malformed: AtomicBool,
+    /// Whether trailers may have underscores in their names.
+    allow_underscores: bool,
 }
 
 impl BodyMeter {
-    pub(crate) fn new(exchange: &Exchange, limit: Option<u64>) -> Self {
+    pub(crate) fn new(exchange: &Exchange, options: &HttpOptions) -> Self {
+        let underscores = options.headers_with_underscores;
         Self {
             connection: Arc::clone(exchange.connection()),
             stream: exchange.stream().cloned(),
             end: RequestEnd::default(),
             bytes: AtomicU64::new(0),
-            limit: limit.unwrap_or(u64::MAX),
+            limit: options.max_request_bytes.unwrap_or(u64::MAX),
             limit_exceeded: AtomicBool::new(false),
             malformed: AtomicBool::new(false),
+            allow_underscores: underscores == HeadersWithUnderscoresAction::Allow,
         }
     }
 
@@ -116,10 +124,41 @@ impl MeteredBody {
         }
     }
 
-    fn mirror(&mut self, frame: Option<&Result<Frame<Bytes>, hyper::Error>>) {
+    /// Meters a frame, and removes fields of trailers that the upstream must not get.
+    fn meter(
+        meter: &BodyMeter,
+        frame: Option<Result<Frame<Bytes>, hyper::Error>>,
+    ) -> Option<Result<Frame<Bytes>, BoxError>> {
+        let mut frame = match frame? {
+            Ok(frame) => frame,
+            Err(error) => {
+                meter.malformed.store(true, Ordering::Relaxed);
+                return Some(Err(error.into()));
+            }
+        };
+        if !meter.count(&frame) {
+            return Some(Err("request body exceeds the limit".into()));
+        }
+        if let Some(trailers) = frame.trailers_mut() {
+            if meter.connection.is_http2() && trailers::is_malformed_http2(trailers) {
+                meter.malformed.store(true, Ordering::Relaxed);
+                return Some(Err("trailers of the request are malformed".into()));
+            }
+            trailers::sanitize_request(trailers, meter.allow_underscores);
+        }
+        Some(Ok(frame))
+    }
+
+    fn mirror(&mut self, frame: Option<&Result<Frame<Bytes>, BoxError>>) {
         let ended = frame.is_none() || self.incoming.is_end_stream();
-        if let (Some(mirrors), Some(Ok(frame))) = (&mut self.mirrors, frame) {
-            mirrors.push(frame);
+        match (&mut self.mirrors, frame) {
+            // A copy must not end like a request that is complete.
+            (_, Some(Err(_))) => {
+                self.mirrors = None;
+                return;
+            }
+            (Some(mirrors), Some(Ok(frame))) => mirrors.push(frame),
+            _ => {}
         }
         if ended && let Some(mirrors) = &mut self.mirrors {
             mirrors.end();
@@ -136,23 +175,21 @@ impl Body for MeteredBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let frame = ready!(Pin::new(&mut self.incoming).poll_frame(cx));
-        if let Some(meter) = &self.meter {
-            if let Some(Ok(frame)) = &frame
-                && !meter.count(frame)
-            {
-                return Poll::Ready(Some(Err("request body exceeds the limit".into())));
+        let frame = match &self.meter {
+            None => frame.map(|frame| frame.map_err(Into::into)),
+            Some(meter) => {
+                let ended = frame.is_none() || self.incoming.is_end_stream();
+                let frame = Self::meter(meter, frame);
+                if ended {
+                    meter.record_end();
+                }
+                frame
             }
-            if let Some(Err(_)) = &frame {
-                meter.malformed.store(true, Ordering::Relaxed);
-            }
-            if frame.is_none() || self.incoming.is_end_stream() {
-                meter.record_end();
-            }
-        }
+        };
         if self.mirrors.is_some() {
             self.mirror(frame.as_ref());
         }
-        Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
@@ -223,9 +260,12 @@ impl Body for ProxyBody {
             }
             Kind::Upstream(body) => body,
         };
-        let frame = ready!(Pin::new(body).poll_frame(cx));
-        match &frame {
+        let mut frame = ready!(Pin::new(body).poll_frame(cx));
+        match &mut frame {
             Some(Ok(frame)) => {
+                if let Some(trailers) = frame.trailers_mut() {
+                    trailers::sanitize_response(trailers);
+                }
                 if let Some(exchange) = &mut this.exchange {
                     match (frame.data_ref(), frame.trailers_ref()) {
                         (Some(data), _) => exchange.record_sent(data.len()),
@@ -267,7 +307,6 @@ mod tests {
     use http_body_util::BodyExt as _;
 
     use super::*;
-    use crate::config::HttpOptions;
 
     fn exchange(stream: Option<Arc<StreamTimeouts>>) -> Exchange {
         let connection = crate::connection::tests::connection();
@@ -282,13 +321,17 @@ mod tests {
     #[tokio::test]
     async fn bytes_are_counted_up_to_the_limit() {
         let exchange = exchange(None);
-        let meter = BodyMeter::new(&exchange, Some(10));
+        let limited = HttpOptions {
+            max_request_bytes: Some(10),
+            ..Default::default()
+        };
+        let meter = BodyMeter::new(&exchange, &limited);
         assert!(meter.count(&data(4)) && meter.count(&data(6)));
         assert!(meter.count(&Frame::trailers(http::HeaderMap::new())));
         assert_eq!((meter.bytes(), meter.limit_exceeded()), (10, false));
         assert!(!meter.count(&data(1)));
         assert_eq!((meter.bytes(), meter.limit_exceeded()), (11, true));
-        let unlimited = BodyMeter::new(&exchange, None);
+        let unlimited = BodyMeter::new(&exchange, &HttpOptions::default());
         assert!(unlimited.count(&data(1 << 20)));
     }
 
@@ -296,7 +339,7 @@ mod tests {
     async fn the_end_of_a_request_is_recorded_once_for_its_own_limits() {
         for stream in [None, Some(Arc::new(StreamTimeouts::default()))] {
             let exchange = exchange(stream.clone());
-            let meter = BodyMeter::new(&exchange, None);
+            let meter = BodyMeter::new(&exchange, &HttpOptions::default());
             assert!(!exchange.timeouts().has_request_ended());
             assert_eq!(meter.end().elapsed(), None);
             meter.record_end();

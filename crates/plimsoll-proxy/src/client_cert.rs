@@ -8,11 +8,12 @@ use std::fmt::Write as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, HeaderName, HeaderValue};
+use plimsoll_xds::pb::enums::ForwardClientCertDetails;
+use plimsoll_xds::pb::listener::SetCurrentClientCertDetailsMessage;
 use rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;
 
-use crate::config::{ClientCertDetails, ForwardClientCert};
 use crate::headers;
 use crate::request_policy;
 
@@ -22,19 +23,22 @@ const XFCC: HeaderName = HeaderName::from_static("x-forwarded-client-cert");
 /// the client has none.
 pub(crate) fn apply(
     headers: &mut HeaderMap,
-    forward: ForwardClientCert,
+    forward: ForwardClientCertDetails,
     own: Option<&HeaderValue>,
 ) {
     match (forward, own) {
-        (ForwardClientCert::AlwaysForwardOnly, _) | (ForwardClientCert::ForwardOnly, Some(_)) => {}
-        (ForwardClientCert::SanitizeSet, Some(own)) => drop(headers.insert(XFCC, own.clone())),
-        (ForwardClientCert::AppendForward, Some(own)) => {
+        (ForwardClientCertDetails::AlwaysForwardOnly, _)
+        | (ForwardClientCertDetails::ForwardOnly, Some(_)) => {}
+        (ForwardClientCertDetails::SanitizeSet, Some(own)) => {
+            drop(headers.insert(XFCC, own.clone()));
+        }
+        (ForwardClientCertDetails::AppendForward, Some(own)) => {
             headers.append(XFCC, own.clone());
             if let Some(joined) = request_policy::join(headers, &XFCC, b",") {
                 headers.insert(XFCC, joined);
             }
         }
-        (ForwardClientCert::Sanitize, _) | (_, None) => {
+        (ForwardClientCertDetails::Sanitize, _) | (_, None) => {
             headers::remove_all(headers, |name| *name == XFCC);
         }
     }
@@ -44,7 +48,7 @@ pub(crate) fn apply(
 pub(crate) fn describe(
     chain: &[CertificateDer<'_>],
     local: Option<&CertificateDer<'_>>,
-    details: ClientCertDetails,
+    details: SetCurrentClientCertDetailsMessage,
 ) -> Option<HeaderValue> {
     let leaf = chain.first()?;
     let parsed = EndEntityCert::try_from(leaf).ok();
@@ -61,7 +65,7 @@ pub(crate) fn describe(
         let chain: String = chain.iter().map(url_encoded_pem).collect();
         elements.push(format!("Chain=\"{chain}\""));
     }
-    if details.subject {
+    if details.subject == Some(true) {
         let subject = parsed.as_ref().map(|cert| subject::format(cert.subject()));
         elements.push(format!("Subject=\"{}\"", subject.unwrap_or_default()));
     }
@@ -132,8 +136,8 @@ mod tests {
     fn the_clients_certificate_is_described_as_in_envoy() {
         let leaf = certificate("spiffe://td/ns/shop", "shop.example", "shop");
         let local = certificate("spiffe://td/edge", "edge.example", "edge");
-        let all = ClientCertDetails {
-            subject: true,
+        let all = SetCurrentClientCertDetailsMessage {
+            subject: Some(true),
             cert: true,
             chain: true,
             dns: true,
@@ -151,7 +155,7 @@ mod tests {
         assert!(elements[4].contains("O=Example\\, Inc."), "{}", elements[4]);
         assert_eq!(elements[5], "URI=spiffe://td/ns/shop");
         assert_eq!(elements[6], "DNS=shop.example");
-        let least = describe(&[leaf], None, ClientCertDetails::default()).unwrap();
+        let least = describe(&[leaf], None, SetCurrentClientCertDetailsMessage::default()).unwrap();
         assert_eq!(least, elements[1]);
         assert_eq!(describe(&[], Some(&local), all), None);
     }
@@ -195,15 +199,19 @@ mod tests {
         let forged = Some("URI=spiffe://td/admin".to_owned());
         let own_only = Some("Hash=1".to_owned());
         for (forward, without, with) in [
-            (ForwardClientCert::Sanitize, None, None),
-            (ForwardClientCert::SanitizeSet, None, own_only),
-            (ForwardClientCert::ForwardOnly, None, forged.clone()),
+            (ForwardClientCertDetails::Sanitize, None, None),
+            (ForwardClientCertDetails::SanitizeSet, None, own_only),
+            (ForwardClientCertDetails::ForwardOnly, None, forged.clone()),
             (
-                ForwardClientCert::AppendForward,
+                ForwardClientCertDetails::AppendForward,
                 None,
                 Some("URI=spiffe://td/admin,Hash=1".to_owned()),
             ),
-            (ForwardClientCert::AlwaysForwardOnly, forged.clone(), forged),
+            (
+                ForwardClientCertDetails::AlwaysForwardOnly,
+                forged.clone(),
+                forged,
+            ),
         ] {
             assert_eq!(apply(forward, None), without, "{forward:?}");
             assert_eq!(apply(forward, Some(&own)), with, "{forward:?}");

@@ -1,18 +1,20 @@
 //! [`ProxyConfig`]: validated configuration of a proxy.
 //!
 //! Files have the format of Envoy's bootstrap, so that listeners, routes and clusters can be copied
-//! from an Envoy. Messages that management servers send as well (routes, clusters) are parsed by
-//! plimsoll-xds; structs for messages that only occur in files are in the submodules. Unsupported
-//! fields are rejected with their path, line and column. Parsing does not open sockets or
+//! from an Envoy. Messages that management servers send as well are declared in plimsoll-schema;
+//! the submodules convert listeners, plimsoll-xds converts routes and clusters. Structs for
+//! messages that only occur in files are in `bootstrap` and `dynamic`. Unsupported fields are
+//! rejected with their path, and in files with line and column. Parsing does not open sockets or
 //! certificates.
 
 mod access_log;
 mod bootstrap;
 mod dynamic;
-mod edge;
+mod extension;
 mod filter_chain;
 mod filters;
 mod listener;
+mod overload;
 mod tls;
 mod tracing;
 
@@ -29,6 +31,10 @@ use plimsoll_core::log_line;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::units::FieldError;
 use plimsoll_serve::ServerTlsSettings;
+use plimsoll_xds::pb::enums::{
+    CodecType, ForwardClientCertDetails, HeadersWithUnderscoresAction, PathWithEscapedSlashesAction,
+};
+use plimsoll_xds::pb::listener::SetCurrentClientCertDetailsMessage;
 use plimsoll_xds::upstream::{TrustedCa, UpstreamOptions};
 use plimsoll_xds::yaml::{ConfigError, Document};
 
@@ -40,10 +46,7 @@ use crate::rate_limit::TokenBucket;
 use crate::router::RouteTable;
 use crate::source::NodeOverrides;
 
-pub use edge::{
-    ClientCertDetails, EscapedSlashes, ForwardClientCert, HeadersWithUnderscores, PathOptions,
-    StripHostPort,
-};
+pub use overload::{OverloadAction, OverloadConfig, OverloadTrigger, ResourceMonitor};
 pub use tracing::{CollectorConfig, CustomTag, OtlpProtocol, Sampling, TagValue, TracingConfig};
 
 /// Validated configuration of a proxy.
@@ -58,8 +61,19 @@ pub struct ProxyConfig {
     /// Name of the local cluster, which has this proxy as a host.
     pub local_cluster_name: Option<String>,
     pub xds: Option<XdsConfig>,
-    /// Limit of downstream connections over all listeners; `None` means unlimited.
-    pub max_connections: Option<u64>,
+    /// Limits of downstream connections.
+    pub max_connections: MaxConnections,
+    /// What the proxy does when memory or time runs short.
+    pub overload: OverloadConfig,
+}
+
+/// Limits of downstream connections; `None` is unlimited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MaxConnections {
+    /// Over all clients and listeners.
+    pub total: Option<u64>,
+    /// From one IPv4 address or one IPv6 network of 64 bits.
+    pub per_address: Option<u64>,
 }
 
 /// Identity and locality of a proxy.
@@ -123,11 +137,13 @@ pub enum RouteSource {
 #[derive(Clone, Debug, PartialEq)]
 pub struct HttpOptions {
     pub stat_prefix: String,
-    pub codec: Codec,
+    pub codec: CodecType,
     /// Limit of the size of all request headers in bytes; 60 KiB by default.
     pub max_request_header_bytes: u32,
     /// Limit of the number of request headers; 100 by default.
     pub max_headers: u32,
+    /// Number of requests after which a connection is drained; unlimited by default.
+    pub max_requests_per_connection: Option<u32>,
     /// Time limit from a request's first byte to the end of its headers; 10 s by default.
     pub request_headers_timeout: Option<Duration>,
     /// Time after which a connection without requests is closed; one hour by default.
@@ -163,19 +179,29 @@ pub struct HttpOptions {
     /// Path that the health check filter answers.
     pub health_check_path: Option<String>,
     pub path: PathOptions,
-    pub headers_with_underscores: HeadersWithUnderscores,
+    pub headers_with_underscores: HeadersWithUnderscoresAction,
     pub strip_host_port: StripHostPort,
-    pub forward_client_cert: ForwardClientCert,
-    pub client_cert_details: ClientCertDetails,
+    pub forward_client_cert: ForwardClientCertDetails,
+    pub client_cert_details: SetCurrentClientCertDetailsMessage,
 }
 
-/// HTTP version that clients are expected to use.
+/// How the path of a request is normalized before it is routed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Codec {
+pub struct PathOptions {
+    /// Resolve dot segments, decode unreserved characters, replace backslashes (RFC 3986, 6).
+    pub normalize: bool,
+    pub merge_slashes: bool,
+    pub escaped_slashes: PathWithEscapedSlashesAction,
+}
+
+/// Which ports are removed from `Host` before a request is routed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StripHostPort {
     #[default]
-    Auto,
-    Http1,
-    Http2,
+    None,
+    /// The port that the listener listens on.
+    Matching,
+    Any,
 }
 
 /// HTTP/2 options of a listener.
@@ -199,15 +225,6 @@ pub struct AccessLogConfig {
     /// Path of the log file; `None` is standard output.
     pub path: Option<PathBuf>,
     pub format: Arc<LogFormat>,
-}
-
-/// Reads a `Listener` message in its JSON form.
-pub(crate) fn parse_listener(message: &serde_json::Value) -> Result<ListenerConfig, FieldError> {
-    let document = Document::parse(&message.to_string());
-    let listener = document.and_then(|document| document.read::<listener::ListenerYaml>());
-    listener
-        .map_err(|error| FieldError::new(error.path(), error.reason()))?
-        .validate(0)
 }
 
 impl ListenerConfig {
@@ -263,9 +280,10 @@ impl Default for HttpOptions {
     fn default() -> Self {
         Self {
             stat_prefix: "ingress_http".to_owned(),
-            codec: Codec::Auto,
+            codec: CodecType::Auto,
             max_request_header_bytes: 60 << 10,
             max_headers: 100,
+            max_requests_per_connection: None,
             request_headers_timeout: Some(Duration::from_secs(10)),
             idle_timeout: Some(Duration::from_secs(3600)),
             max_connection_duration: None,
@@ -285,10 +303,10 @@ impl Default for HttpOptions {
             cors: false,
             health_check_path: None,
             path: PathOptions::default(),
-            headers_with_underscores: HeadersWithUnderscores::default(),
+            headers_with_underscores: HeadersWithUnderscoresAction::default(),
             strip_host_port: StripHostPort::default(),
-            forward_client_cert: ForwardClientCert::default(),
-            client_cert_details: ClientCertDetails::default(),
+            forward_client_cert: ForwardClientCertDetails::default(),
+            client_cert_details: SetCurrentClientCertDetailsMessage::default(),
         }
     }
 }

@@ -1,23 +1,20 @@
 //! [`Connection`]: state and timeouts of one downstream connection. Timeouts are checked on the
 //! worker's tick, so that a request does not have to register timers. `listener` serves the
-//! connection; its IO goes through [`MonitoredIo`], which records reads and writes.
+//! connection; its IO goes through `monitored_io`, which records reads and writes.
 
-use std::cell::RefCell;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll, ready};
+use std::task::Poll;
 use std::time::Duration;
 
 use http::{HeaderValue, Version};
-use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 use tokio::sync::Notify;
 
-use crate::accept::ConnectionPermit;
-use crate::config::HttpOptions;
-use crate::head_scan::HeadScan;
+use crate::config::{HttpOptions, OverloadAction};
+use crate::connection_limit::ConnectionPermit;
 use crate::listener::Listener;
+use crate::message_scan::Scanned;
 use crate::stats::HttpStats;
 use crate::stream_timeouts::StreamTimeouts;
 use crate::worker::{Worker, to_ticks};
@@ -59,8 +56,11 @@ pub(crate) struct Connection {
     has_read_ahead: AtomicBool,
     /// Whether to look for the end of the socket although hyper does not read.
     probe_requested: AtomicBool,
-    /// Whether `HeadScan` refuses the latest request.
-    malformed_head: AtomicBool,
+    /// Requests that were begun.
+    requests: AtomicU32,
+    /// Number of the first HTTP/1.1 request that `MessageScan` refuses.
+    first_malformed: AtomicU32,
+    is_tunnel: AtomicBool,
     /// Whether request headers did not arrive within `request_headers_timeout`.
     header_timed_out: AtomicBool,
     /// Wakes the task that serves the connection when `drain_level` changes.
@@ -141,7 +141,9 @@ impl Connection {
             write_blocked_at: 0.into(),
             has_read_ahead: false.into(),
             probe_requested: false.into(),
-            malformed_head: false.into(),
+            requests: 0.into(),
+            first_malformed: u32::MAX.into(),
+            is_tunnel: false.into(),
             header_timed_out: false.into(),
             notify: Notify::new(),
             _permit: permit,
@@ -181,6 +183,7 @@ impl Connection {
             Version::HTTP_2 => self.stats.downstream_rq_http2_total.increment(),
             _ => self.stats.downstream_rq_http1_total.increment(),
         }
+        self.requests.fetch_add(1, Ordering::Relaxed);
         self.active_requests.fetch_add(1, Ordering::Relaxed);
         self.phase.store(BUSY, Ordering::Relaxed);
     }
@@ -201,6 +204,7 @@ impl Connection {
     /// The current request became a tunnel, whose ends may close one after the other.
     pub(crate) fn became_tunnel(&self) {
         self.stream.became_tunnel();
+        self.is_tunnel.store(true, Ordering::Relaxed);
         self.has_read_ahead.store(false, Ordering::Relaxed);
     }
 
@@ -216,8 +220,36 @@ impl Connection {
         starts_header
     }
 
+    /// Records the result of the scan of HTTP/1.1 bytes. `starts_head` and `busy` are how the
+    /// connection was when they were read.
+    pub(crate) fn record_scan(&self, scanned: Scanned, starts_head: bool, busy: bool) {
+        if let Some(first) = scanned.first_malformed {
+            self.first_malformed.store(first, Ordering::Relaxed);
+        }
+        if !busy && (starts_head || scanned.reads_ahead) {
+            self.has_read_ahead
+                .store(scanned.reads_ahead, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the latest HTTP/1.1 request is one that `MessageScan` refuses.
     pub(crate) fn has_malformed_head(&self) -> bool {
-        self.malformed_head.load(Ordering::Relaxed)
+        let first = self.first_malformed.load(Ordering::Relaxed);
+        !self.is_http2() && self.requests.load(Ordering::Relaxed) >= first
+    }
+
+    pub(crate) fn is_tunnel(&self) -> bool {
+        self.is_tunnel.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_busy(&self) -> bool {
+        self.phase.load(Ordering::Relaxed) == BUSY
+    }
+
+    /// Whether to look for the end of the socket now. True once per request for it.
+    pub(crate) fn take_probe_request(&self) -> bool {
+        self.probe_requested.load(Ordering::Relaxed)
+            && self.probe_requested.swap(false, Ordering::Relaxed)
     }
 
     pub(crate) fn header_timed_out(&self) -> bool {
@@ -245,7 +277,13 @@ impl Connection {
                 }
             }
             _ => {
-                if elapsed(phase_started, options.idle_timeout) && self.raise(DrainLevel::Drain) {
+                let overload = &self.worker.overload;
+                let limit = if overload.is_active(OverloadAction::CloseIdleConnections) {
+                    Some(DRAIN_GRACE)
+                } else {
+                    options.idle_timeout
+                };
+                if elapsed(phase_started, limit) && self.raise(DrainLevel::Drain) {
                     self.stats.downstream_cx_idle_timeout.increment();
                 }
             }
@@ -304,11 +342,11 @@ impl Connection {
         }
     }
 
-    fn is_write_blocked(&self) -> bool {
+    pub(crate) fn is_write_blocked(&self) -> bool {
         self.write_blocked_at.load(Ordering::Relaxed) != 0
     }
 
-    fn record_write<T>(&self, written: &Poll<T>) {
+    pub(crate) fn record_write<T>(&self, written: &Poll<T>) {
         let now = self.worker.now();
         if written.is_ready() {
             self.last_activity.store(now, Ordering::Relaxed);
@@ -325,6 +363,28 @@ impl Connection {
         self.drain_started
             .store(self.worker.now(), Ordering::Relaxed);
         self.raise(DrainLevel::Announce);
+    }
+
+    /// Closes the connection with the response to the request that begins, if it may have no other.
+    pub(crate) fn limit_reuse(&self, options: &HttpOptions) {
+        if self.drain_level() != DrainLevel::Serve {
+            return;
+        }
+        let begun = self.requests.load(Ordering::Relaxed).saturating_add(1);
+        let overload = &self.worker.overload;
+        if options
+            .max_requests_per_connection
+            .is_some_and(|max| begun >= max)
+        {
+            self.stats.downstream_cx_max_requests_reached.increment();
+        } else if overload.is_active(OverloadAction::DisableHttpKeepalive) {
+            self.stats
+                .downstream_cx_overload_disable_keepalive
+                .increment();
+        } else {
+            return;
+        }
+        self.start_drain(DRAIN_GRACE);
     }
 
     /// Whether to add `connection: close` to the next response. HTTP/1.1 only: HTTP/2 sends GOAWAY.
@@ -366,170 +426,6 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.stats.downstream_cx_active.decrement();
-    }
-}
-
-/// Response to a request whose headers did not arrive within `request_headers_timeout`.
-const REQUEST_TIMEOUT_RESPONSE: &[u8] = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\n\
-                           connection: close\r\n\r\n";
-
-/// Size of the buffer through which request headers are read and scanned.
-const SCAN_BUFFER_SIZE: usize = 4096;
-
-thread_local! {
-    /// Buffer of `read_header`, borrowed only during a single read.
-    static SCRATCH: RefCell<[u8; SCAN_BUFFER_SIZE]> = const { RefCell::new([0; SCAN_BUFFER_SIZE]) };
-}
-
-/// IO of a connection; records reads and writes, and scans HTTP/1.1 request headers.
-pub(crate) struct MonitoredIo<T> {
-    io: T,
-    connection: Arc<Connection>,
-    scan: HeadScan,
-    /// Bytes that a probe read while hyper did not read.
-    held: Vec<u8>,
-}
-
-impl<T> MonitoredIo<T> {
-    pub(crate) fn new(io: T, connection: Arc<Connection>) -> Self {
-        Self {
-            io,
-            connection,
-            scan: HeadScan::default(),
-            held: Vec::new(),
-        }
-    }
-}
-
-impl<T: Read + Unpin> MonitoredIo<T> {
-    /// Reads from the socket, after the bytes that a probe has read.
-    fn poll_socket(
-        &mut self,
-        cx: &mut Context<'_>,
-        mut buf: ReadBufCursor<'_>,
-    ) -> Poll<std::io::Result<()>> {
-        if self.held.is_empty() {
-            return Pin::new(&mut self.io).poll_read(cx, buf);
-        }
-        let count = buf.remaining().min(self.held.len());
-        buf.put_slice(&self.held[..count]);
-        self.held.drain(..count);
-        Poll::Ready(Ok(()))
-    }
-
-    /// Looks for the end of the socket. hyper does not read while it has bytes of a pipelined
-    /// request, and would not notice that the client has gone.
-    fn probe(&mut self, cx: &mut Context<'_>) -> std::io::Result<()> {
-        if self.held.len() >= SCAN_BUFFER_SIZE {
-            return Ok(());
-        }
-        SCRATCH.with_borrow_mut(|scratch| {
-            let mut read = ReadBuf::new(&mut scratch[..]);
-            if Pin::new(&mut self.io)
-                .poll_read(cx, read.unfilled())?
-                .is_pending()
-            {
-                return Ok(());
-            }
-            if read.filled().is_empty() {
-                return Err(std::io::ErrorKind::UnexpectedEof.into());
-            }
-            self.held.extend_from_slice(read.filled());
-            Ok(())
-        })
-    }
-
-    /// Reads into the scratch buffer and scans the bytes before hyper parses them.
-    fn read_header(
-        &mut self,
-        cx: &mut Context<'_>,
-        mut buf: ReadBufCursor<'_>,
-    ) -> Poll<std::io::Result<()>> {
-        SCRATCH.with_borrow_mut(|scratch| {
-            let room = buf.remaining().min(SCAN_BUFFER_SIZE);
-            let mut read = ReadBuf::new(&mut scratch[..room]);
-            ready!(self.poll_socket(cx, read.unfilled()))?;
-            if self.connection.record_read() {
-                self.scan = HeadScan::default();
-            }
-            let malformed_head = self.scan.scan(read.filled());
-            let connection = &self.connection;
-            connection
-                .malformed_head
-                .store(malformed_head, Ordering::Relaxed);
-            connection
-                .has_read_ahead
-                .store(self.scan.has_read_ahead(), Ordering::Relaxed);
-            buf.put_slice(read.filled());
-            Poll::Ready(Ok(()))
-        })
-    }
-}
-
-impl<T: Read + Write + Unpin> Read for MonitoredIo<T> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: ReadBufCursor<'_>,
-    ) -> Poll<std::io::Result<()>> {
-        if self.connection.header_timed_out() {
-            // Best effort. Not if the previous response is still being written.
-            if !self.connection.is_write_blocked() {
-                let _ = Pin::new(&mut self.io).poll_write(cx, REQUEST_TIMEOUT_RESPONSE);
-                let _ = Pin::new(&mut self.io).poll_flush(cx);
-            }
-            return Poll::Ready(Err(std::io::ErrorKind::TimedOut.into()));
-        }
-        let busy = self.connection.phase.load(Ordering::Relaxed) == BUSY;
-        if !busy && !self.connection.is_http2() {
-            return self.read_header(cx, buf);
-        }
-        let read = self.poll_socket(cx, buf);
-        if read.is_ready() {
-            self.connection.record_read();
-        }
-        read
-    }
-}
-
-impl<T: Read + Write + Unpin> Write for MonitoredIo<T> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<std::io::Result<usize>> {
-        let written = Pin::new(&mut self.io).poll_write(cx, buf);
-        self.connection.record_write(&written);
-        written
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        // hyper flushes whenever it is polled, also while it does not read.
-        if self.connection.probe_requested.load(Ordering::Relaxed) {
-            self.connection
-                .probe_requested
-                .store(false, Ordering::Relaxed);
-            self.probe(cx)?;
-        }
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[std::io::IoSlice<'_>],
-    ) -> Poll<std::io::Result<usize>> {
-        let written = Pin::new(&mut self.io).poll_write_vectored(cx, bufs);
-        self.connection.record_write(&written);
-        written
     }
 }
 

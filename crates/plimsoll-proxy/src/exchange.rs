@@ -340,7 +340,7 @@ mod tests {
         let mut exchange = logged(Version::HTTP_10);
         let response = Response::builder().status(201).header("a", "b").body(());
         exchange.record_response(&response.unwrap());
-        exchange.set_request_meter(Arc::new(BodyMeter::new(&exchange, None)));
+        exchange.set_request_meter(Arc::new(BodyMeter::new(&exchange, &HttpOptions::default())));
         exchange.record_sent(3);
         exchange.record_sent(4);
         drop(exchange);

@@ -17,7 +17,7 @@ use plimsoll_core::log_line;
 
 use crate::body::{BodyMeter, MeteredBody, ProxyBody};
 use crate::client_cert;
-use crate::config::HttpOptions;
+use crate::config::{HttpOptions, OverloadAction};
 use crate::connection::Connection;
 use crate::cors::CorsHeaders;
 use crate::exchange::Exchange;
@@ -49,11 +49,12 @@ pub(crate) async fn handle(
     stream: Option<Arc<StreamTimeouts>>,
     request: Request<Incoming>,
 ) -> Result<Response<ProxyBody>, Infallible> {
+    let listener = connection.listener.runtime();
+    let runtime = listener.chain(connection.chain);
+    connection.limit_reuse(&runtime.config().http);
     // The bytes behind CONNECT may belong to a tunnel, which is never opened.
     let last = connection.announces_close()
         || request.method() == Method::CONNECT && !connection.is_http2();
-    let listener = connection.listener.runtime();
-    let runtime = listener.chain(connection.chain);
     let mut response = match start(runtime, connection, stream, request) {
         Started::Unrouted(response) => response,
         Started::Routed(mut routed, Answer::Local(response)) => routed.finish(response),
@@ -131,6 +132,10 @@ fn start(
         return Started::Unrouted(LocalReply::BAD_REQUEST.response(false, exchange));
     };
     start_log(runtime, &view, &mut exchange, request.version());
+    if is_overloaded(&exchange) {
+        let grpc = is_grpc(request.headers());
+        return Started::Unrouted(LocalReply::OVERLOADED.response(grpc, exchange));
+    }
     let (selected, cors) = apply_filters(runtime, &view, exchange.connection());
     let route = match selected {
         Ok(route) => route,
@@ -181,6 +186,17 @@ fn apply_response_rules(
         info.status = Some(response.status().as_u16());
     }
     rules.apply_to_response(response.headers_mut(), info.as_deref());
+}
+
+/// Whether the overload manager refuses requests; counts this one.
+fn is_overloaded(exchange: &Exchange) -> bool {
+    let connection = exchange.connection();
+    let overload = &connection.worker.overload;
+    let refused = overload.is_active(OverloadAction::StopAcceptingRequests);
+    if refused {
+        connection.stats.downstream_rq_overload_close.increment();
+    }
+    refused
 }
 
 /// Starts the access log entries and the span of a request.
@@ -545,7 +561,7 @@ fn meter(
     if request.body().is_end_stream() {
         return None;
     }
-    let meter = Arc::new(BodyMeter::new(exchange, options.max_request_bytes));
+    let meter = Arc::new(BodyMeter::new(exchange, options));
     request.extensions_mut().insert(meter.end().clone());
     exchange.set_request_meter(Arc::clone(&meter));
     Some(meter)

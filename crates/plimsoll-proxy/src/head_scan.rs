@@ -3,11 +3,11 @@
 //! A request with both `content-length` and `transfer-encoding` can be parsed in two ways, which
 //! enables request smuggling (RFC 9112, 6.3); hyper lets `transfer-encoding` win and removes
 //! `content-length`. A fragment is no part of a request target; hyper cuts it off. Therefore the
-//! header bytes are scanned before hyper reads them. Pipelined requests are not scanned: if one has
-//! both headers, hyper closes the connection after the response.
+//! header bytes are scanned before hyper reads them. `message_scan` finds where a head begins.
 
 /// Length of `transfer-encoding:`, the longer of the two header names.
 const LONGEST: usize = 18;
+const CONTENT_LENGTH: &[u8] = b"content-length:";
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HeadScan {
@@ -20,37 +20,75 @@ pub(crate) struct HeadScan {
     method_seen: bool,
     fragment: bool,
     coding: bool,
-    content_length: bool,
+    /// Value of the newest `content-length`. hyper refuses what is not a number.
+    content_length: Option<u64>,
     ended: bool,
-    /// Whether bytes behind the headers have been scanned: a body, or a pipelined request.
-    has_read_ahead: bool,
 }
 
 impl HeadScan {
-    /// Scans more bytes; returns true once the request has to be refused.
-    pub(crate) fn scan(&mut self, mut bytes: &[u8]) -> bool {
-        while !self.ended && !bytes.is_empty() {
-            let end = memchr::memchr(b'\n', bytes);
-            let line = &bytes[..end.unwrap_or(bytes.len())];
-            if !self.request_line_seen {
-                self.scan_target(line);
+    /// Scans more bytes; returns how many of them belong to the head.
+    pub(crate) fn scan(&mut self, bytes: &[u8]) -> usize {
+        let mut at = 0;
+        while !self.ended && at < bytes.len() {
+            let rest = &bytes[at..];
+            let end = memchr::memchr(b'\n', rest);
+            let line = &rest[..end.unwrap_or(rest.len())];
+            self.scan_part(line);
+            at += line.len();
+            if end.is_some() {
+                self.finish_line();
+                at += 1;
             }
-            let room = LONGEST - self.length;
-            let part = &line[..line.len().min(room)];
-            self.start[self.length..self.length + part.len()].copy_from_slice(part);
-            self.length += part.len();
-            let Some(end) = end else {
-                break;
-            };
-            self.finish_line();
-            bytes = &bytes[end + 1..];
         }
-        self.has_read_ahead |= !bytes.is_empty() && self.ended;
-        self.coding && self.content_length || self.fragment
+        at
     }
 
-    pub(crate) const fn has_read_ahead(&self) -> bool {
-        self.has_read_ahead
+    /// Whether the request has to be refused.
+    pub(crate) const fn is_malformed(&self) -> bool {
+        self.coding && self.content_length.is_some() || self.fragment
+    }
+
+    pub(crate) const fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Whether there is a `transfer-encoding`, which overrides `content-length`.
+    pub(crate) const fn is_chunked(&self) -> bool {
+        self.coding
+    }
+
+    pub(crate) fn content_length(&self) -> u64 {
+        self.content_length.unwrap_or(0)
+    }
+
+    /// Scans a part of a line.
+    fn scan_part(&mut self, part: &[u8]) {
+        if !self.request_line_seen {
+            self.scan_target(part);
+        }
+        let before = self.length;
+        let copied = part.len().min(LONGEST - before);
+        self.start[before..before + copied].copy_from_slice(&part[..copied]);
+        self.length += copied;
+        if self.request_line_seen && self.starts_with(CONTENT_LENGTH) {
+            if before < CONTENT_LENGTH.len() {
+                self.content_length = Some(0);
+            }
+            let name = CONTENT_LENGTH.len().saturating_sub(before);
+            self.scan_length(&part[name..]);
+        }
+    }
+
+    fn scan_length(&mut self, value: &[u8]) {
+        for digit in value.iter().filter(|byte| byte.is_ascii_digit()) {
+            let length = self.content_length().saturating_mul(10);
+            self.content_length = Some(length.saturating_add(u64::from(digit - b'0')));
+        }
+    }
+
+    fn starts_with(&self, name: &[u8]) -> bool {
+        let start = self.start[..self.length].get(..name.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(name))
     }
 
     /// Looks for a fragment in a part of the request line.
@@ -66,16 +104,10 @@ impl HeadScan {
     }
 
     fn finish_line(&mut self) {
-        let start = &self.start[..self.length];
-        let starts_with = |name: &[u8]| {
-            let start = start.get(..name.len());
-            start.is_some_and(|start| start.eq_ignore_ascii_case(name))
-        };
-        match start.first() {
+        match self.start[..self.length].first() {
             None | Some(b'\r') => self.ended = self.request_line_seen,
             Some(_) if !self.request_line_seen => self.request_line_seen = true,
-            Some(b't' | b'T') => self.coding |= starts_with(b"transfer-encoding:"),
-            Some(b'c' | b'C') => self.content_length |= starts_with(b"content-length:"),
+            Some(b't' | b'T') => self.coding |= self.starts_with(b"transfer-encoding:"),
             Some(_) => {}
         }
         self.length = 0;
@@ -93,8 +125,9 @@ mod tests {
     fn both_headers_are_found_in_any_fragmentation() {
         for step in 1..BOTH.len() {
             let mut scan = HeadScan::default();
-            let found = BOTH.chunks(step).any(|part| scan.scan(part));
-            assert!(found, "{step}");
+            let scanned: usize = BOTH.chunks(step).map(|part| scan.scan(part)).sum();
+            assert!(scan.is_malformed() && scan.has_ended(), "{step}");
+            assert_eq!((scanned, scan.content_length()), (BOTH.len(), 4));
         }
     }
 
@@ -102,7 +135,10 @@ mod tests {
     fn a_fragment_is_found_in_any_fragmentation() {
         let scanned = |text: &str, step: usize| {
             let mut scan = HeadScan::default();
-            text.as_bytes().chunks(step).any(|part| scan.scan(part))
+            for part in text.as_bytes().chunks(step) {
+                scan.scan(part);
+            }
+            scan.is_malformed()
         };
         for step in 1..20 {
             for fragment in ["GET /x#y HTTP/1.1\r\n", "\r\nGET /x?y# HTTP/1.1\r\n"] {
@@ -114,19 +150,39 @@ mod tests {
     }
 
     #[test]
-    fn bytes_behind_the_headers_are_noticed() {
+    fn bytes_behind_the_headers_are_not_scanned() {
         let mut scan = HeadScan::default();
-        scan.scan(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n");
-        assert!(!scan.has_read_ahead());
-        scan.scan(b"G");
-        assert!(scan.has_read_ahead());
+        let head = b"GET / HTTP/1.1\r\nhost: h\r\n\r\n";
+        assert_eq!(scan.scan(head), head.len());
+        assert!(scan.has_ended());
+        assert_eq!(scan.scan(b"G"), 0);
+    }
+
+    #[test]
+    fn the_length_of_the_body_is_the_number_in_content_length() {
+        for (field, expected) in [
+            ("content-length: 0", 0),
+            ("Content-Length:17", 17),
+            ("CONTENT-LENGTH: \t 1234567890123 ", 1_234_567_890_123),
+            ("x: content-length: 5", 0),
+        ] {
+            let head = format!("POST / HTTP/1.1\r\n{field}\r\nhost: h\r\n\r\n");
+            for step in 1..head.len() {
+                let mut scan = HeadScan::default();
+                for part in head.as_bytes().chunks(step) {
+                    scan.scan(part);
+                }
+                assert_eq!(scan.content_length(), expected, "{field} {step}");
+            }
+        }
     }
 
     #[test]
     fn empty_lines_before_a_request_are_skipped() {
         let mut scan = HeadScan::default();
-        assert!(!scan.scan(b"\r\n\n"));
-        assert!(scan.scan(BOTH));
+        scan.scan(b"\r\n\n");
+        scan.scan(BOTH);
+        assert!(scan.is_malformed());
     }
 
     #[test]
@@ -137,7 +193,9 @@ mod tests {
             "GET /content-length: HTTP/1.1\r\nx-transfer-encoding: a\r\ncontent-lengths: 1\r\n\r\n",
             "GET / HTTP/1.1\ncontent-length: 4\n\ntransfer-encoding: x\n",
         ] {
-            assert!(!HeadScan::default().scan(accepted.as_bytes()), "{accepted}");
+            let mut scan = HeadScan::default();
+            scan.scan(accepted.as_bytes());
+            assert!(!scan.is_malformed(), "{accepted}");
         }
     }
 }

@@ -1,18 +1,20 @@
 //! Listeners of the management server (LDS).
 //!
-//! A `Listener` message is converted to the shape of the bootstrap file and read like a listener of
-//! the file, with the same strictness: a field that would have no effect is rejected (NACK).
+//! A `Listener` message is converted like a listener of the file, with the same strictness: a field
+//! that would have no effect is rejected (NACK).
 //! `listener_manager` puts listeners into use.
 
 use std::sync::Arc;
 
 use plimsoll_client::Client;
 use plimsoll_core::units::FieldError;
+use plimsoll_xds::error::DecodeError;
 use plimsoll_xds::pb::listener::ListenerMessage;
 use plimsoll_xds::schema::{Described as _, Impact, json, unsupported};
+use prost::Message as _;
 use serde_json::Value;
 
-use crate::config::{ListenerConfig, parse_listener};
+use crate::config::ListenerConfig;
 
 /// A listener of the management server.
 #[derive(Debug)]
@@ -26,16 +28,14 @@ pub(crate) struct DynamicListener {
 impl DynamicListener {
     /// Reads a `Listener` message; the error has the path of the field.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, FieldError> {
+        let message = ListenerMessage::decode(bytes).map_err(DecodeError::from)?;
         let json = json::message(bytes, ListenerMessage::DESCRIPTOR)?;
-        if json.get("api_listener").is_some() && json.get("address").is_none() {
+        if message.api_listener.is_some() && message.address.is_none() {
             return Ok(Self { config: None, json });
         }
         unsupported::refuse(bytes, ListenerMessage::DESCRIPTOR, Impact::Unused)?;
-        let message = json::for_reading(bytes, ListenerMessage::DESCRIPTOR)?;
-        Ok(Self {
-            config: Some(Arc::new(parse_listener(&message)?)),
-            json,
-        })
+        let config = Some(Arc::new(ListenerConfig::try_new(message, 0)?));
+        Ok(Self { config, json })
     }
 }
 

@@ -21,6 +21,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use plimsoll_core::log_line;
 use plimsoll_core::stats::{Sample, add_samples};
 use plimsoll_serve::{CancellationToken, ServerTls, TlsError};
+use plimsoll_xds::pb::enums::CodecType;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
@@ -29,12 +30,11 @@ use tokio_rustls::{Accept, StartHandshake, TlsAcceptor};
 
 use crate::access_log::{AccessLog, Sinks};
 use crate::client_cert;
-use crate::config::{
-    Codec, FilterChainConfig, HttpOptions, ListenerConfig, RouteSource, StripHostPort,
-};
-use crate::connection::{Connection, DrainLevel, MonitoredIo};
+use crate::config::{FilterChainConfig, HttpOptions, ListenerConfig, RouteSource, StripHostPort};
+use crate::connection::{Connection, DrainLevel};
 use crate::forward;
 use crate::log_lines;
+use crate::monitored_io::MonitoredIo;
 use crate::preface::{Detected, PrefixedStream};
 use crate::router::RouteTable;
 use crate::stats::{HttpStats, ListenerStats};
@@ -375,9 +375,9 @@ async fn serve_plain(
 ) -> Result<(), BoxError> {
     let mut stream = PrefixedStream::new(stream);
     let http2 = match chain.config().http.codec {
-        Codec::Http1 => false,
-        Codec::Http2 => true,
-        Codec::Auto => {
+        CodecType::Http1 => false,
+        CodecType::Http2 => true,
+        CodecType::Auto => {
             let on_read = || {
                 connection.record_read();
             };
@@ -413,9 +413,9 @@ async fn serve_tls(
     };
     let session = stream.get_ref().1;
     let http2 = match chain.config().http.codec {
-        Codec::Http2 => true,
-        Codec::Http1 => false,
-        Codec::Auto => session.alpn_protocol() == Some(b"h2"),
+        CodecType::Http2 => true,
+        CodecType::Http1 => false,
+        CodecType::Auto => session.alpn_protocol() == Some(b"h2"),
     };
     if let Some(certificates) = session.peer_certificates() {
         let details = chain.config().http.client_cert_details;
@@ -466,7 +466,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     connection.set_protocol(http2);
-    let io = MonitoredIo::new(TokioIo::new(stream), Arc::clone(connection));
+    let io = TokioIo::new(MonitoredIo::new(stream, Arc::clone(connection)));
     let shared = Arc::clone(connection);
     let service = service_fn(move |request| {
         let stream = http2.then(|| stream_timeouts::begin_http2(&shared.worker));

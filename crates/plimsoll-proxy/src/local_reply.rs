@@ -46,6 +46,8 @@ impl LocalReply {
 
     pub(crate) const RATE_LIMITED: Self =
         Self::new(StatusCode::TOO_MANY_REQUESTS, "RL", "local_rate_limited");
+    pub(crate) const OVERLOADED: Self =
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "OM", "envoy overloaded");
     pub(crate) const HEALTHY: Self = Self::new(StatusCode::OK, "", "");
     pub(crate) const DRAINING: Self = Self::new(StatusCode::SERVICE_UNAVAILABLE, "LH", "");
     pub(crate) const TOO_MANY_HEADERS: Self =
@@ -90,6 +92,7 @@ impl LocalReply {
                 "UT",
                 "upstream request timeout",
             ),
+            _ if is_invalid_response(error) => Self::UPSTREAM_PROTOCOL_ERROR,
             _ => Self::new(
                 UNAVAILABLE,
                 "UC",
@@ -149,6 +152,16 @@ impl LocalReply {
             _ => "2",
         }
     }
+}
+
+/// Whether a request failed because its response cannot be parsed.
+fn is_invalid_response(error: &Error) -> bool {
+    let mut causes =
+        std::iter::successors(std::error::Error::source(error), |cause| cause.source());
+    causes.any(|cause| {
+        let cause = cause.downcast_ref::<hyper::Error>();
+        cause.is_some_and(hyper::Error::is_parse)
+    })
 }
 
 /// Returns the `location` of a redirect; `None` if the result is not a valid header value.

@@ -9,6 +9,16 @@ plimsoll_core::log_lines! {
     NO_FILTER_CHAIN = Debug, "no filter chain matches the connection",
         "If `no_filter_chain_match` grows, compare the server names (SNI) that clients ask for \
          with the `filter_chain_match` of the listener, or add a `default_filter_chain`.";
+    /// A client address, or an IPv6 network of 64 bits, has as many connections open as
+    /// `ConnectionsPerAddressConfig` allows. At most one line a second; `suppressed` counts others.
+    ADDRESS_REFUSED = Warn, "connection refused: too many of one client address are open",
+        "Raise the limit if many clients share the address (NAT, another proxy).";
+    /// An action of the overload manager is in force, because memory or time runs short.
+    OVERLOAD_BEGUN = Warn, "overload action begins",
+        "Add capacity, or find out what takes the resource. `pressure` is the highest of all \
+         monitors.";
+    /// An action of the overload manager is no longer in force.
+    OVERLOAD_ENDED = Info, "overload action ends", "";
     /// A downstream connection was closed because of an HTTP protocol error or a timeout.
     CONNECTION_CLOSED = Debug, "downstream connection closed with an error", "";
     /// A request got no response from upstream, so the proxy answered by itself (local reply).

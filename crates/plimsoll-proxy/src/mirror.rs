@@ -2,8 +2,8 @@
 //!
 //! A copy is sent by a task of its own, and its response is discarded, so that its failure or
 //! slowness has no effect on the request. The body is copied as it is forwarded: frames are shared,
-//! not duplicated, and a copy that lags more than `MAX_LAG` behind is aborted. A worker sends at
-//! most `MAX_MIRRORS` copies at a time.
+//! not duplicated unless they are short, and a copy that lags more than `MAX_LAG` behind is
+//! aborted. A worker sends at most `MAX_MIRRORS` copies at a time.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -28,9 +28,14 @@ use crate::exchange::Exchange;
 use crate::router::{Forward, ForwardId};
 use crate::worker::{ClusterCall, Worker};
 
-/// Limit of the bytes of a body that a copy has not sent yet. More would let a slow cluster take
-/// memory for each request; less would abort copies whose cluster is merely further away.
+/// Limit of the memory of a body that a copy has not sent yet, in bytes. More would let a slow
+/// cluster take memory for each request; less would abort copies whose cluster is merely further
+/// away.
 const MAX_LAG: usize = 256 << 10;
+/// Memory of a queued frame besides its bytes.
+const FRAME_OVERHEAD: usize = 128;
+/// Frames that are shorter are duplicated: one that shares a read buffer keeps all of it allocated.
+const MIN_SHARED: usize = 4 << 10;
 /// Limit of the copies that a worker sends at a time; Envoy's default of `max_requests`.
 const MAX_MIRRORS: u32 = 1024;
 
@@ -112,6 +117,7 @@ struct MirrorQueue {
 #[derive(Debug, Default)]
 struct Queued {
     frames: VecDeque<Frame<Bytes>>,
+    /// Memory that the frames keep allocated.
     bytes: usize,
     state: State,
     waker: Option<Waker>,
@@ -145,13 +151,12 @@ impl MirrorQueue {
             return Push::Closed;
         }
         let copy = match (frame.data_ref(), frame.trailers_ref()) {
-            (Some(data), _) => {
-                queued.bytes += data.len();
-                Frame::data(data.clone())
-            }
+            (Some(data), _) if data.len() < MIN_SHARED => Frame::data(Bytes::copy_from_slice(data)),
+            (Some(data), _) => Frame::data(data.clone()),
             (None, Some(trailers)) => Frame::trailers(trailers.clone()),
             (None, None) => return Push::Queued,
         };
+        queued.bytes += memory_of(&copy);
         if queued.bytes > MAX_LAG {
             drop(queued);
             self.close(State::Aborted);
@@ -170,6 +175,20 @@ impl MirrorQueue {
         }
         wake(queued);
     }
+}
+
+fn memory_of(frame: &Frame<Bytes>) -> usize {
+    let content = match (frame.data_ref(), frame.trailers_ref()) {
+        (Some(data), _) => data.len(),
+        (None, Some(trailers)) => {
+            let fields = trailers.iter();
+            fields
+                .map(|(name, value)| name.as_str().len() + value.len() + FRAME_OVERHEAD)
+                .sum()
+        }
+        (None, None) => 0,
+    };
+    content + FRAME_OVERHEAD
 }
 
 fn wake(mut queued: MutexGuard<'_, Queued>) {
@@ -200,7 +219,7 @@ impl Body for MirrorBody {
         };
         let mut queued = queue.lock();
         if let Some(frame) = queued.frames.pop_front() {
-            queued.bytes -= frame.data_ref().map_or(0, Bytes::len);
+            queued.bytes -= memory_of(&frame);
             return Poll::Ready(Some(Ok(frame)));
         }
         match queued.state {
@@ -395,9 +414,43 @@ mod tests {
     fn a_copy_that_lags_behind_is_aborted_and_forgets_its_frames() {
         let queue = MirrorQueue::default();
         let frame = |length: usize| Frame::data(Bytes::from(vec![0; length]));
-        assert_eq!(queue.push(&frame(MAX_LAG)), Push::Queued);
+        assert_eq!(queue.push(&frame(MAX_LAG - FRAME_OVERHEAD)), Push::Queued);
         assert_eq!(queue.push(&frame(1)), Push::Lagging);
         assert!(queue.lock().frames.is_empty());
         assert_eq!(queue.push(&frame(1)), Push::Closed);
+    }
+
+    #[test]
+    fn short_frames_count_with_their_overhead_and_keep_no_read_buffer() {
+        let queue = MirrorQueue::default();
+        let read = Bytes::from(vec![0; MAX_LAG]);
+        let byte = Frame::data(read.slice(..1));
+        let queued = (0..).take_while(|_| queue.push(&byte) == Push::Queued);
+        assert_eq!(queued.count(), MAX_LAG / (FRAME_OVERHEAD + 1));
+        let queue = MirrorQueue::default();
+        assert_eq!(queue.push(&byte), Push::Queued);
+        drop(byte);
+        assert!(read.is_unique(), "the queued frame shares the read buffer");
+    }
+
+    #[tokio::test]
+    async fn sent_frames_no_longer_count() {
+        use http_body_util::BodyExt as _;
+
+        let queue = Arc::<MirrorQueue>::default();
+        let mut body = MirrorBody {
+            queue: Some(Arc::clone(&queue)),
+        };
+        let mut trailers = HeaderMap::new();
+        trailers.insert(HOST, HeaderValue::from_static("h"));
+        for frame in [
+            Frame::data(Bytes::from_static(b"a")),
+            Frame::trailers(trailers),
+        ] {
+            assert_eq!(queue.push(&frame), Push::Queued);
+            assert!(queue.lock().bytes > FRAME_OVERHEAD);
+            body.frame().await.unwrap().unwrap();
+            assert_eq!(queue.lock().bytes, 0);
+        }
     }
 }

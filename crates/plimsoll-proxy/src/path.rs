@@ -5,8 +5,9 @@
 use std::borrow::Cow;
 
 use http::uri::PathAndQuery;
+use plimsoll_xds::pb::enums::PathWithEscapedSlashesAction;
 
-use crate::config::{EscapedSlashes, PathOptions};
+use crate::config::PathOptions;
 
 /// A path after normalization.
 #[derive(Debug, PartialEq, Eq)]
@@ -29,9 +30,10 @@ pub(crate) fn normalize(target: &PathAndQuery, options: &PathOptions) -> Normali
     let mut new = Cow::Borrowed(path);
     let unescapes = matches!(
         options.escaped_slashes,
-        EscapedSlashes::UnescapeAndRedirect | EscapedSlashes::UnescapeAndForward
+        PathWithEscapedSlashesAction::UnescapeAndRedirect
+            | PathWithEscapedSlashesAction::UnescapeAndForward
     );
-    if escaped && options.escaped_slashes == EscapedSlashes::Reject {
+    if escaped && options.escaped_slashes == PathWithEscapedSlashesAction::RejectRequest {
         return NormalizedPath::Rejected;
     }
     if escaped && unescapes {
@@ -49,14 +51,18 @@ pub(crate) fn normalize(target: &PathAndQuery, options: &PathOptions) -> Normali
     let Cow::Owned(mut new) = new else {
         return NormalizedPath::Unchanged;
     };
+    let redirects = options.escaped_slashes == PathWithEscapedSlashesAction::UnescapeAndRedirect;
+    if escaped && redirects {
+        // Browsers read `//host` and `/\host` in `location` as another host.
+        let start = new.len() - new.trim_start_matches(['/', '\\']).len();
+        new.replace_range(..start, "/");
+    }
     if let Some(query) = target.query() {
         new.push('?');
         new.push_str(query);
     }
     match PathAndQuery::try_from(new) {
-        Ok(new) if escaped && options.escaped_slashes == EscapedSlashes::UnescapeAndRedirect => {
-            NormalizedPath::Redirect(new)
-        }
+        Ok(new) if escaped && redirects => NormalizedPath::Redirect(new),
         Ok(new) => NormalizedPath::Forward(new),
         Err(_) => NormalizedPath::Rejected,
     }
@@ -224,10 +230,19 @@ mod tests {
     #[test]
     fn escaped_slashes_are_kept_rejected_or_unescaped() {
         for (action, expected) in [
-            (EscapedSlashes::Keep, "/a%2f..%5Cb%41"),
-            (EscapedSlashes::Reject, "rejected"),
-            (EscapedSlashes::UnescapeAndForward, "/a/..\\b%41"),
-            (EscapedSlashes::UnescapeAndRedirect, "redirect /a/..\\b%41"),
+            (
+                PathWithEscapedSlashesAction::KeepUnchanged,
+                "/a%2f..%5Cb%41",
+            ),
+            (PathWithEscapedSlashesAction::RejectRequest, "rejected"),
+            (
+                PathWithEscapedSlashesAction::UnescapeAndForward,
+                "/a/..\\b%41",
+            ),
+            (
+                PathWithEscapedSlashesAction::UnescapeAndRedirect,
+                "redirect /a/..\\b%41",
+            ),
         ] {
             let options = PathOptions {
                 escaped_slashes: action,
@@ -239,12 +254,32 @@ mod tests {
         let all = PathOptions {
             normalize: true,
             merge_slashes: true,
-            escaped_slashes: EscapedSlashes::UnescapeAndRedirect,
+            escaped_slashes: PathWithEscapedSlashesAction::UnescapeAndRedirect,
         };
         assert_eq!(
             forwarded("/x%2F%2f..%2F/admin?a%2Fb", all),
             "redirect /x/admin?a%2Fb"
         );
+    }
+
+    #[test]
+    fn redirects_stay_on_their_host() {
+        let options = PathOptions {
+            escaped_slashes: PathWithEscapedSlashesAction::UnescapeAndRedirect,
+            ..Default::default()
+        };
+        for path in [
+            "/%2Fevil.example/",
+            "/%5Cevil.example/",
+            "//%2f%5c/evil.example/",
+        ] {
+            assert_eq!(
+                forwarded(path, options),
+                "redirect /evil.example/",
+                "{path}"
+            );
+        }
+        assert_eq!(forwarded("/a%2F/b", options), "redirect /a//b");
     }
 
     /// Most paths are not copied.

@@ -7,8 +7,9 @@ use bytes::{BufMut as _, BytesMut};
 use http::header::{COOKIE, HOST};
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
+use plimsoll_xds::pb::enums::HeadersWithUnderscoresAction;
 
-use crate::config::{HeadersWithUnderscores, HttpOptions, PathOptions, StripHostPort};
+use crate::config::{HttpOptions, PathOptions, StripHostPort};
 use crate::headers;
 use crate::local_reply::LocalReply;
 use crate::path::{self, NormalizedPath};
@@ -48,7 +49,7 @@ pub(crate) fn apply<B>(
     if options.strip_host_port != StripHostPort::None && request.method() != Method::CONNECT {
         strip_host_port(request, options.strip_host_port, local_port);
     }
-    if options.headers_with_underscores != HeadersWithUnderscores::Allow {
+    if options.headers_with_underscores != HeadersWithUnderscoresAction::Allow {
         check_underscores(request.headers_mut(), options.headers_with_underscores)?;
     }
     if options.path != PathOptions::default() {
@@ -178,13 +179,13 @@ fn strip_host_port<B>(request: &mut Request<B>, strip: StripHostPort, local_port
 
 fn check_underscores(
     headers: &mut HeaderMap,
-    action: HeadersWithUnderscores,
+    action: HeadersWithUnderscoresAction,
 ) -> Result<(), Refused> {
     let has_underscore = |name: &&HeaderName| name.as_str().contains('_');
     if !headers.keys().any(|name| has_underscore(&name)) {
         return Ok(());
     }
-    if action == HeadersWithUnderscores::Reject {
+    if action == HeadersWithUnderscoresAction::RejectRequest {
         return Err(BAD_REQUEST);
     }
     let names: Vec<HeaderName> = headers.keys().filter(has_underscore).cloned().collect();
@@ -297,9 +298,9 @@ mod tests {
             applied.map(|request| request.headers().len())
         };
         assert_eq!(count(&options), Ok(3));
-        options.headers_with_underscores = HeadersWithUnderscores::Drop;
+        options.headers_with_underscores = HeadersWithUnderscoresAction::DropHeader;
         assert_eq!(count(&options), Ok(2));
-        options.headers_with_underscores = HeadersWithUnderscores::Reject;
+        options.headers_with_underscores = HeadersWithUnderscoresAction::RejectRequest;
         assert_eq!(count(&options), Err(BAD_REQUEST));
     }
 

@@ -37,6 +37,7 @@ use crate::lds::{self, DynamicListener};
 use crate::listener::ListenerRuntime;
 use crate::listener_manager::{ListenerManager, PreparedListener, listener_error};
 use crate::log_lines;
+use crate::overload;
 use crate::router::RouteTable;
 use crate::source::{self, FileError, Loaded, Overrides};
 use crate::state::{Origin, State};
@@ -268,6 +269,7 @@ impl Proxy {
         };
         let router = admin::router().into_router(pages, admin);
         let mut admin = self.serve_admin(&router);
+        let monitoring = tokio::spawn(overload::run(Arc::clone(&self.state)));
         self.initialize().await;
         if let Some(predecessor) = self.predecessor.take() {
             self.take_over(predecessor).await;
@@ -300,6 +302,7 @@ impl Proxy {
             handover.finish().await;
         }
         self.listeners.drain(drain).await;
+        monitoring.abort();
         self.state.exporters.shut_down().await;
         if let Some(admin) = admin {
             admin.abort();
@@ -493,7 +496,8 @@ fn start_workers(state: &Arc<State>) -> Result<Vec<WorkerThread>, RunError> {
     (0..state.workers)
         .map(|index| {
             let routes = Arc::clone(&state.route_epoch);
-            let worker = Worker::new(index, state.client.clone(), routes, state.seed(index));
+            let mut worker = Worker::new(index, state.client.clone(), routes, state.seed(index));
+            worker.overload = Arc::clone(&state.overload);
             WorkerThread::start(worker, Arc::clone(&state.connection_limit)).map_err(|error| {
                 RunError::Failed("cannot start a worker thread".to_owned(), error.into())
             })

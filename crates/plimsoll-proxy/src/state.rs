@@ -11,11 +11,12 @@ use plimsoll_client::Client;
 use plimsoll_serve::{CancellationToken, Reloads};
 use tokio::sync::watch;
 
-use crate::accept::ConnectionLimit;
 use crate::access_log::Sinks;
 use crate::config::ListenerConfig;
+use crate::connection_limit::ConnectionLimit;
 use crate::initialization::Awaited;
 use crate::listener::Listener;
+use crate::overload::Overload;
 use crate::source::Loaded;
 use crate::trace::Exporters;
 
@@ -31,6 +32,7 @@ pub(crate) struct State {
     loaded: ArcSwap<Loaded>,
     listeners: Mutex<Vec<RunningListener>>,
     pub(crate) connection_limit: Arc<ConnectionLimit>,
+    pub(crate) overload: Arc<Overload>,
     pub(crate) route_epoch: Arc<AtomicU64>,
     /// Canceled to stop the proxy, which then drains.
     pub(crate) stopping: CancellationToken,
@@ -103,6 +105,7 @@ impl State {
             loaded: ArcSwap::from_pointee(loaded),
             listeners: Mutex::default(),
             connection_limit: Arc::default(),
+            overload: Arc::new(Overload::new(workers)),
             route_epoch: Arc::default(),
             stopping: CancellationToken::new(),
             live: watch::Sender::new(false),
@@ -124,8 +127,8 @@ impl State {
     }
 
     fn apply_connection_limit(&self) {
-        let limit = self.loaded().config.max_connections.unwrap_or(u64::MAX);
-        self.connection_limit.max.store(limit, Ordering::Relaxed);
+        self.connection_limit
+            .set(self.loaded().config.max_connections);
     }
 
     pub(crate) fn listeners(&self) -> Vec<RunningListener> {
@@ -223,9 +226,9 @@ mod tests {
     use crate::config::ProxyConfig;
     use crate::connection::tests::{listener, listener_config as config};
 
-    fn loaded(max_connections: Option<u64>) -> Loaded {
+    fn loaded(total: Option<u64>) -> Loaded {
         let mut config = ProxyConfig::parse("static_resources: {}").unwrap();
-        config.max_connections = max_connections;
+        config.max_connections.total = total;
         Loaded {
             config: Arc::new(config),
             json: serde_json::Value::Null,
@@ -293,10 +296,12 @@ mod tests {
     #[tokio::test]
     async fn the_limit_of_connections_follows_the_configuration() {
         let state = state();
-        let max = || state.connection_limit.max.load(Ordering::Relaxed);
-        assert_eq!(max(), u64::MAX);
-        state.replace_config(loaded(Some(7)));
-        assert_eq!((max(), state.loaded().config.max_connections), (7, Some(7)));
+        let acquire = || state.connection_limit.acquire([127, 0, 0, 1].into());
+        let _kept = acquire().unwrap();
+        state.replace_config(loaded(Some(1)));
+        assert!(acquire().is_err());
+        state.replace_config(loaded(None));
+        assert!(acquire().is_ok());
     }
 
     #[tokio::test]

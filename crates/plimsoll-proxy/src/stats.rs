@@ -24,8 +24,16 @@ counters! {
         downstream_cx_idle_timeout,
         /// Connections drained because they were open for longer than `max_connection_duration`.
         downstream_cx_max_duration_reached,
-        /// Connections closed at once because the limit of connections was reached.
+        /// Connections closed at once because the limit of connections was reached, or because of
+        /// `reject_incoming_connections`.
         downstream_cx_overload_reject,
+        /// Connections drained because they had as many requests as `max_requests_per_connection`.
+        downstream_cx_max_requests_reached,
+        /// Connections drained with a response because of `disable_http_keepalive`.
+        downstream_cx_overload_disable_keepalive,
+        /// Connections closed at once because their client address has too many open (not in
+        /// Envoy).
+        downstream_cx_address_reject,
         /// Connections closed by an HTTP protocol error or an I/O error.
         downstream_cx_protocol_error,
         /// TLS handshakes with clients that failed.
@@ -50,6 +58,8 @@ counters! {
         downstream_rq_4xx,
         /// Responses with a 5xx status.
         downstream_rq_5xx,
+        /// Requests answered with 503 because of `stop_accepting_requests`.
+        downstream_rq_overload_close,
         /// Requests whose header did not arrive within `request_headers_timeout`.
         downstream_rq_header_timeout,
         /// Requests ended because they made no progress within `stream_idle_timeout`, or the
@@ -150,6 +160,8 @@ counters! {
         /// Spans dropped because the queue was full, or because the collector could not be reached
         /// or rejected them.
         spans_dropped = "tracing.opentelemetry.spans_dropped",
+        /// Actions of the overload manager that are in force (not in Envoy).
+        overload_actions_active = "overload.actions_active": gauge,
         /// Listeners that accept connections.
         total_listeners_active = "listener_manager.total_listeners_active": gauge,
     }

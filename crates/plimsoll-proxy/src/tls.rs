@@ -2,13 +2,12 @@
 //! of their files changes, `run` rebuilds the listener's configuration.
 
 use plimsoll_serve::{ServerTls, ServerTlsSettings, TlsError};
-
-use crate::config::Codec;
+use plimsoll_xds::pb::enums::CodecType;
 
 /// Loads the certificates of a listener. Clients may resume sessions.
 pub(crate) fn server_tls(
     settings: &ServerTlsSettings,
-    codec: Codec,
+    codec: CodecType,
 ) -> Result<ServerTls, TlsError> {
     plimsoll_serve::server_tls(&ServerTlsSettings {
         alpn: protocols(settings, codec),
@@ -17,14 +16,14 @@ pub(crate) fn server_tls(
 }
 
 /// Returns the configured ALPN protocols, or else those that the codec supports.
-fn protocols(settings: &ServerTlsSettings, codec: Codec) -> Vec<String> {
+fn protocols(settings: &ServerTlsSettings, codec: CodecType) -> Vec<String> {
     if !settings.alpn.is_empty() {
         return settings.alpn.clone();
     }
     let supported: &[&str] = match codec {
-        Codec::Auto => &["h2", "http/1.1"],
-        Codec::Http1 => &["http/1.1"],
-        Codec::Http2 => &["h2"],
+        CodecType::Auto => &["h2", "http/1.1"],
+        CodecType::Http1 => &["http/1.1"],
+        CodecType::Http2 => &["h2"],
     };
     supported.iter().map(|&name| name.to_owned()).collect()
 }
@@ -55,16 +54,16 @@ mod tests {
             names.join(" ")
         };
         let unset = settings(&[]);
-        assert_eq!(names(&unset, Codec::Auto), "h2 http/1.1");
-        assert_eq!(names(&unset, Codec::Http1), "http/1.1");
-        assert_eq!(names(&unset, Codec::Http2), "h2");
+        assert_eq!(names(&unset, CodecType::Auto), "h2 http/1.1");
+        assert_eq!(names(&unset, CodecType::Http1), "http/1.1");
+        assert_eq!(names(&unset, CodecType::Http2), "h2");
         let set = settings(&["http/1.1", "x"]);
-        assert_eq!(names(&set, Codec::Auto), "http/1.1 x");
+        assert_eq!(names(&set, CodecType::Auto), "http/1.1 x");
     }
 
     #[test]
     fn sessions_can_be_resumed() {
-        let tls = server_tls(&settings(&[]), Codec::Auto).unwrap();
+        let tls = server_tls(&settings(&[]), CodecType::Auto).unwrap();
         assert!(tls.config.send_tls13_tickets > 0);
         assert!(tls.config.session_storage.can_cache());
     }

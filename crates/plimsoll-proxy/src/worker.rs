@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -19,6 +19,7 @@ use tower_service::Service as _;
 
 use crate::body::{BoxError, MeteredBody};
 use crate::mirror::{MirrorBody, MirrorCount};
+use crate::overload::Overload;
 use crate::router::{Forward, ForwardId, WeightedCluster};
 use crate::stream_timeouts::StreamTimeouts;
 
@@ -34,6 +35,7 @@ pub(crate) struct Worker {
     /// HTTP/2 streams whose limits are checked; ended ones are removed on the next tick.
     streams: Mutex<Vec<Arc<StreamTimeouts>>>,
     pub(crate) mirrors: MirrorCount,
+    pub(crate) overload: Arc<Overload>,
     state: Mutex<WorkerState>,
 }
 
@@ -64,6 +66,7 @@ impl Worker {
             ticks: AtomicU32::new(0),
             streams: Mutex::default(),
             mirrors: MirrorCount::default(),
+            overload: Arc::default(),
             state: Mutex::new(WorkerState {
                 services: HashMap::new(),
                 epochs: (0, 0),
@@ -128,7 +131,9 @@ impl Worker {
                 let service = self
                     .client
                     .service_on(&vacant.key().1, self.index)?
-                    .with_defaults(options());
+                    .with_defaults(options())
+                    // TLS may end here: `https` is how the request came, not how it goes on.
+                    .ignore_scheme();
                 Ok(vacant.insert(service).call(request))
             }
         }
@@ -142,6 +147,7 @@ impl Worker {
     /// Advances the coarse clock by one tick, checks the limits of HTTP/2 streams, and returns the
     /// new number of ticks.
     pub(crate) fn tick(&self) -> u32 {
+        self.overload.record_tick(self.index, Instant::now());
         let now = self.ticks.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         self.streams().retain(|stream| {
             // The request holds the other references.

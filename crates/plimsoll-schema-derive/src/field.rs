@@ -4,7 +4,7 @@ use proc_macro2::TokenStream;
 use quote::quote;
 use syn::{Field, GenericArgument, LitInt, LitStr, Path, PathArguments, Token, Type};
 
-use crate::{documentation, schema_attributes};
+use crate::{documentation, message, schema_attributes};
 
 /// Options from the `#[schema(...)]` attribute of a field.
 #[derive(Default)]
@@ -15,6 +15,7 @@ struct Options {
     secret: bool,
     opaque: bool,
     first_supported: bool,
+    unread: Option<LitStr>,
 }
 
 /// Encoding from the `#[prost(...)]` attribute of a field.
@@ -42,6 +43,10 @@ pub(crate) fn descriptor(field: &Field) -> syn::Result<TokenStream> {
     };
     let (secret, opaque) = (options.secret, options.opaque);
     let first_supported = options.first_supported;
+    let unread = match &options.unread {
+        Some(written) => message::unread(written)?,
+        None => quote!(None),
+    };
     Ok(quote! {
         crate::descriptor::Field {
             number: #number,
@@ -52,6 +57,7 @@ pub(crate) fn descriptor(field: &Field) -> syn::Result<TokenStream> {
             secret: #secret,
             opaque: #opaque,
             first_supported: #first_supported,
+            unread: #unread,
         }
     })
 }
@@ -142,6 +148,7 @@ fn options(field: &Field) -> syn::Result<Options> {
                 Some("types") => options.types = Some(meta.value()?.parse()?),
                 Some("secret") => options.secret = true,
                 Some("opaque") => options.opaque = true,
+                Some("unread") => options.unread = Some(meta.value()?.parse()?),
                 Some("first_supported") => options.first_supported = true,
                 _ => return Err(meta.error("unknown attribute of a field")),
             }

@@ -16,13 +16,15 @@
 //! }
 //! ```
 //!
-//! Attributes of a message: `name`, and lists of unsupported fields of Envoy's definition, as
+//! Attributes of a message: `name`, `title` (the name in schemas where that of the message is
+//! taken), and lists of unsupported fields of Envoy's definition, as
 //! comma-separated `number name`, by impact: `harmless` (accepted, the result is the same),
 //! `unused` (accepted and reported), `changes_request` and `changes_host` (refused). A `?` after a
 //! name accepts the default value. Attributes of a field: `name` where the Rust name differs,
 //! `values` (the enum of an `int32`), `types` (message types accepted in an `Any`), `secret` (not
-//! printed), `opaque` (not scanned for unsupported fields) and `first_supported` (a list of which
-//! only the first entry with a known type is used).
+//! printed), `opaque` (not scanned for unsupported fields), `first_supported` (a list of which
+//! only the first entry with a known type is used) and `unread` (the impact of a field that is
+//! declared to be delivered to other data planes, while our own readers treat it as unsupported).
 
 mod field;
 mod message;
@@ -52,11 +54,13 @@ fn expand(input: &DeriveInput) -> syn::Result<Tokens> {
         }
     }
     let mut name = input.ident.to_string();
+    let mut title = String::new();
     let mut unsupported = Vec::new();
     for attribute in schema_attributes(&input.attrs) {
         for (key, value) in message::pairs(attribute)? {
             match key.as_str() {
                 "name" => name = value.value(),
+                "title" => title = value.value(),
                 impact => unsupported.extend(message::unsupported_fields(impact, &value)?),
             }
         }
@@ -67,6 +71,7 @@ fn expand(input: &DeriveInput) -> syn::Result<Tokens> {
         impl crate::descriptor::Described for #ident {
             const DESCRIPTOR: &'static crate::Descriptor = &crate::Descriptor {
                 name: #name,
+                title: #title,
                 doc: #doc,
                 fields: &[#(#fields),*],
                 unsupported: &[#(#unsupported),*],

@@ -17,19 +17,37 @@ pub(crate) fn pairs(attribute: &Attribute) -> syn::Result<Vec<(String, LitStr)>>
     Ok(pairs)
 }
 
-/// Expands a list of unsupported fields such as `4 require_tls, 8 cors?`.
-pub(crate) fn unsupported_fields(impact: &str, list: &LitStr) -> syn::Result<Vec<TokenStream>> {
-    let impact = match impact {
+/// Expands the impact of a field that is declared and not read, such as `changes_request?`.
+pub(crate) fn unread(written: &LitStr) -> syn::Result<TokenStream> {
+    let text = written.value();
+    let unless_default = text.ends_with('?');
+    let impact = variant(text.trim_end_matches('?'), written)?;
+    Ok(quote! {
+        Some(crate::descriptor::Unread {
+            impact: crate::descriptor::Impact::#impact,
+            unless_default: #unless_default,
+        })
+    })
+}
+
+/// Returns the variant of `Impact` that an attribute names.
+fn variant(impact: &str, place: &LitStr) -> syn::Result<Ident> {
+    let name = match impact {
         "harmless" => "Harmless",
         "unused" => "Unused",
         "changes_request" => "Request",
         "changes_host" => "Host",
         other => {
-            let text = format!("unknown attribute `{other}` of a message");
-            return Err(syn::Error::new(list.span(), text));
+            let text = format!("unknown impact `{other}`");
+            return Err(syn::Error::new(place.span(), text));
         }
     };
-    let impact = Ident::new(impact, Span::call_site());
+    Ok(Ident::new(name, Span::call_site()))
+}
+
+/// Expands a list of unsupported fields such as `4 require_tls, 8 cors?`.
+pub(crate) fn unsupported_fields(impact: &str, list: &LitStr) -> syn::Result<Vec<TokenStream>> {
+    let impact = variant(impact, list)?;
     let text = list.value();
     text.split(',')
         .map(|entry| {

@@ -20,6 +20,9 @@ pub trait FieldType {
 pub struct Descriptor {
     /// Full name, as in `@type`.
     pub name: &'static str,
+    /// Name in JSON Schemas and reference pages, where it is not that of [`Self::name`] without the
+    /// package: two messages may have the same name there.
+    pub title: &'static str,
     /// The doc comment of the declaration.
     pub doc: &'static str,
     pub fields: &'static [Field],
@@ -44,6 +47,17 @@ pub struct Field {
     pub opaque: bool,
     /// Whether this is a list of extensions of which only the first supported one is used.
     pub first_supported: bool,
+    /// Set if the converters do not read the field: it is declared so that a control plane can
+    /// deliver it to other data planes. Readers treat it like an [`UnsupportedField`].
+    pub unread: Option<Unread>,
+}
+
+/// How readers treat a field that is declared and not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unread {
+    pub impact: Impact,
+    /// Whether the field may be set to its default value, such as false.
+    pub unless_default: bool,
 }
 
 /// A field of Envoy's definition that the converters do not read.
@@ -130,6 +144,14 @@ impl Descriptor {
     /// Returns the supported field with this number.
     pub fn field(&self, number: u32) -> Option<&'static Field> {
         self.fields.iter().find(|field| field.number == number)
+    }
+
+    /// Returns the name of the field with this number, supported or not.
+    pub fn name_of(&self, number: u32) -> Option<&'static str> {
+        let unsupported = self.unsupported.iter();
+        let mut unsupported = unsupported.filter(|field| field.number == number);
+        let supported = self.field(number).map(|field| field.name);
+        supported.or_else(|| unsupported.next().map(|field| field.name))
     }
 }
 

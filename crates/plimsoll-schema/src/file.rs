@@ -15,7 +15,7 @@ mod value;
 
 use std::marker::PhantomData;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use plimsoll_core::units::FieldError;
 use serde::de::{Deserialize, Deserializer};
 
@@ -23,7 +23,7 @@ pub use structs::StructYaml;
 
 use crate::error::DecodeError;
 use crate::field::raw_fields;
-use crate::{Described, Impact, UnsupportedField, unsupported};
+use crate::{Described, Impact, unsupported};
 
 /// A message `M` read from a file, encoded in the wire format.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,14 +46,24 @@ impl<M: Described> FileMessage<M> {
         Ok(M::decode(self.bytes.clone()).map_err(DecodeError::from)?)
     }
 
+    /// Returns the message with only the fields for whose names `is_part` is true.
+    pub fn part(&self, is_part: impl Fn(&str) -> bool) -> Self {
+        let mut bytes = BytesMut::with_capacity(self.bytes.len());
+        for raw in raw_fields(&self.bytes).flatten() {
+            if M::DESCRIPTOR.name_of(raw.number).is_some_and(&is_part) {
+                bytes.extend_from_slice(raw.raw);
+            }
+        }
+        Self {
+            bytes: bytes.freeze(),
+            message: PhantomData,
+        }
+    }
+
     /// Iterates over the names of the fields that are set, supported or not.
     pub fn field_names(&self) -> impl Iterator<Item = &'static str> {
-        raw_fields(&self.bytes).flatten().filter_map(|raw| {
-            let supported = M::DESCRIPTOR.field(raw.number).map(|field| field.name);
-            let is_set =
-                |field: &UnsupportedField| (field.number == raw.number).then_some(field.name);
-            supported.or_else(|| M::DESCRIPTOR.unsupported.iter().find_map(is_set))
-        })
+        let fields = raw_fields(&self.bytes).flatten();
+        fields.filter_map(|raw| M::DESCRIPTOR.name_of(raw.number))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Printer of encoded messages as JSON in protobuf's mapping, as shown by `/config_dump`.
 //!
 //! Fields that are not declared are omitted; values of fields that may contain a private key are
-//! redacted, unless a program reads the JSON itself ([`for_reading`]).
+//! redacted.
 
 use plimsoll_core::model::metadata::Metadata;
 use prost::encoding::{WireType, decode_key, decode_varint};
@@ -20,25 +20,8 @@ const REDACTED: &str = "[redacted]";
 
 /// Prints the message with this descriptor as a JSON object.
 pub fn message(bytes: &[u8], descriptor: &Descriptor) -> Result<Value, DecodeError> {
-    print(Purpose::Display, bytes, descriptor)
-}
-
-/// Prints a message for a program that reads files with the same shape: private keys are included,
-/// and an `Any` whose type is not declared is an error. Undeclared fields are omitted here too;
-/// [`unsupported::refuse`](crate::unsupported::refuse) finds them.
-pub fn for_reading(bytes: &[u8], descriptor: &Descriptor) -> Result<Value, DecodeError> {
-    print(Purpose::Reading, bytes, descriptor)
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Purpose {
-    Display,
-    Reading,
-}
-
-fn print(purpose: Purpose, bytes: &[u8], descriptor: &Descriptor) -> Result<Value, DecodeError> {
     let mut object = Map::new();
-    put_fields(purpose, bytes, descriptor, &mut object)?;
+    put_fields(bytes, descriptor, &mut object)?;
     Ok(Value::Object(object))
 }
 
@@ -48,7 +31,6 @@ pub fn metadata(fields: &Metadata) -> Value {
 }
 
 fn put_fields(
-    purpose: Purpose,
     bytes: &[u8],
     descriptor: &Descriptor,
     object: &mut Map<String, Value>,
@@ -58,26 +40,26 @@ fn put_fields(
         let Some(field) = descriptor.field(raw.number) else {
             continue;
         };
-        if field.secret && purpose == Purpose::Display {
+        if field.secret {
             object.insert(field.name.to_owned(), json!(REDACTED));
             continue;
         }
         match field.label {
             Label::One => {
-                let value = value(purpose, field.kind, raw.raw, raw.value)
+                let value = value(field.kind, raw.raw, raw.value)
                     .map_err(|error| error.under(field.name))?;
                 object.insert(field.name.to_owned(), value);
             }
             Label::Many => {
                 let list = object.entry(field.name).or_insert_with(|| json!([]));
                 if let Value::Array(list) = list {
-                    put_items(purpose, field, raw.raw, raw.value, list)?;
+                    put_items(field, raw.raw, raw.value, list)?;
                 }
             }
             Label::Map => {
                 let map = object.entry(field.name).or_insert_with(|| json!({}));
                 if let Value::Object(map) = map {
-                    put_entry(purpose, field.kind, raw.value, map)?;
+                    put_entry(field.kind, raw.value, map)?;
                 }
             }
         }
@@ -87,7 +69,6 @@ fn put_fields(
 
 /// Appends one element of a repeated field, or all of them if they are packed.
 fn put_items(
-    purpose: Purpose,
     field: &Field,
     raw: &[u8],
     inner: &[u8],
@@ -100,7 +81,7 @@ fn put_items(
     let (_, wire_type) = decode_key(&mut &*raw)?;
     if !is_number || wire_type != WireType::LengthDelimited {
         let path = || format!("{}[{}]", field.name, list.len());
-        let item = value(purpose, field.kind, raw, inner).map_err(|error| error.under(&path()))?;
+        let item = value(field.kind, raw, inner).map_err(|error| error.under(&path()))?;
         list.push(item);
         return Ok(());
     }
@@ -111,19 +92,14 @@ fn put_items(
     Ok(())
 }
 
-fn put_entry(
-    purpose: Purpose,
-    kind: Kind,
-    entry: &[u8],
-    map: &mut Map<String, Value>,
-) -> Result<(), DecodeError> {
+fn put_entry(kind: Kind, entry: &[u8], map: &mut Map<String, Value>) -> Result<(), DecodeError> {
     let mut key = String::new();
-    let mut inner = value(purpose, kind, &[], &[]).unwrap_or_default();
+    let mut inner = value(kind, &[], &[]).unwrap_or_default();
     for raw in raw_fields(entry) {
         let raw = raw?;
         match raw.number {
             1 => key = String::from_utf8_lossy(raw.value).into_owned(),
-            2 => inner = value(purpose, kind, raw.raw, raw.value)?,
+            2 => inner = value(kind, raw.raw, raw.value)?,
             _ => {}
         }
     }
@@ -132,7 +108,7 @@ fn put_entry(
 }
 
 /// Prints one value: `raw` is the field with its tag, `inner` the length-delimited value.
-fn value(purpose: Purpose, kind: Kind, raw: &[u8], inner: &[u8]) -> Result<Value, DecodeError> {
+fn value(kind: Kind, raw: &[u8], inner: &[u8]) -> Result<Value, DecodeError> {
     Ok(match kind {
         Kind::Bool | Kind::Int | Kind::Uint32 | Kind::Uint64 | Kind::Enum(_) => {
             number(kind, varint(raw)?)
@@ -147,17 +123,17 @@ fn value(purpose: Purpose, kind: Kind, raw: &[u8], inner: &[u8]) -> Result<Value
         Kind::Wrapper(scalar) => match raw_fields(inner).next() {
             Some(field) => {
                 let field = field?;
-                value(purpose, *scalar, field.raw, field.value)?
+                value(*scalar, field.raw, field.value)?
             }
             None => default(*scalar),
         },
-        Kind::Message(descriptor) => print(purpose, inner, descriptor())?,
+        Kind::Message(descriptor) => message(inner, descriptor())?,
         Kind::Presence => json!({}),
         Kind::Duration => {
             let duration = DurationMessage::decode(inner)?;
             json!(duration_text(duration))
         }
-        Kind::Any(_) => any(purpose, &AnyMessage::decode(inner)?)?,
+        Kind::Any(_) => any(&AnyMessage::decode(inner)?)?,
         Kind::Struct => struct_json(&StructMessage::decode(inner)?),
     })
 }
@@ -199,16 +175,11 @@ fn default(scalar: Kind) -> Value {
 }
 
 /// Prints an `Any`, with the fields of its message if that type is declared.
-fn any(purpose: Purpose, any: &AnyMessage) -> Result<Value, DecodeError> {
+fn any(any: &AnyMessage) -> Result<Value, DecodeError> {
     let mut object = Map::new();
     object.insert("@type".to_owned(), json!(any.type_url));
-    match by_name(any.type_name()) {
-        Some(descriptor) => put_fields(purpose, &any.value, descriptor, &mut object)?,
-        None if purpose == Purpose::Reading => {
-            let reason = format!("{:?} is not supported", any.type_url);
-            return Err(DecodeError::new("@type", reason));
-        }
-        None => {}
+    if let Some(descriptor) = by_name(any.type_name()) {
+        put_fields(&any.value, descriptor, &mut object)?;
     }
     Ok(Value::Object(object))
 }

@@ -23,11 +23,12 @@ pub mod json_schema;
 pub mod metadata;
 pub mod pb;
 pub mod registry;
+pub mod unread;
 pub mod unsupported;
 pub mod yaml;
 
 pub use descriptor::{
-    Described, Descriptor, EnumValues, Field, FieldType, Impact, Kind, Label, ProtoEnum,
+    Described, Descriptor, EnumValues, Field, FieldType, Impact, Kind, Label, ProtoEnum, Unread,
     UnsupportedField,
 };
 pub use registry::by_name;

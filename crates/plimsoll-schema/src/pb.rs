@@ -19,6 +19,8 @@ pub mod cors;
 pub mod discovery;
 pub mod endpoint;
 pub mod enums;
+pub mod health_check;
+pub mod http_filter;
 pub mod listener;
 pub mod load_stats;
 pub mod metadata;
@@ -40,7 +42,7 @@ use plimsoll_schema_derive::Described;
 use prost::Message;
 
 use self::enums::{ApiVersion, SocketProtocol};
-use crate::{FieldType, Kind};
+use crate::{FieldType, Kind, ProtoEnum};
 
 /// `google.protobuf.Duration`: a signed time span.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
@@ -102,6 +104,20 @@ pub fn refuse_set(fields: &[(&str, bool)]) -> Result<(), FieldError> {
         Some((field, _)) => Err(FieldError::new(*field, "is not supported")),
         None => Ok(()),
     }
+}
+
+/// Returns the enum value of a number; an unknown number is an error at `path`.
+pub fn named<T: ProtoEnum>(number: i32, path: &str) -> Result<T, FieldError> {
+    let mut values = T::VALUES.iter();
+    let found = values.find(|(_, known, _)| *known == i64::from(number));
+    found.map(|&(_, _, value)| value).ok_or_else(|| {
+        let names: Vec<_> = T::VALUES.iter().map(|(name, ..)| *name).collect();
+        let reason = format!(
+            "unknown value {number}, expected one of {}",
+            names.join(", ")
+        );
+        FieldError::new(path, reason)
+    })
 }
 
 /// Transposes an optional result and prepends `field` to the path of its error.
@@ -223,15 +239,22 @@ impl From<std::net::SocketAddr> for AddressMessage {
 /// `envoy.config.core.v3.ConfigSource`: where a resource comes from.
 #[derive(Clone, PartialEq, Eq, Message, Described)]
 #[schema(name = "envoy.config.core.v3.ConfigSource")]
-#[schema(harmless = "2 api_config_source")]
-#[schema(unused = "4 initial_fetch_timeout, 7 authorities")]
+#[schema(unused = "7 authorities")]
 pub struct ConfigSourceMessage {
     /// Deprecated spelling of `path_config_source.path`.
     #[prost(string, tag = "1")]
     pub path: String,
+    /// Subscribe to the resource on the server of a cluster.
+    #[prost(message, optional, tag = "2")]
+    #[schema(unread = "harmless")]
+    pub api_config_source: Option<ApiConfigSourceMessage>,
     /// Subscribe to the resource on the configured management server (ADS).
     #[prost(message, optional, tag = "3")]
     pub ads: Option<()>,
+    /// Time to wait for the resource; `0s` waits forever. Default `15s`.
+    #[prost(message, optional, tag = "4")]
+    #[schema(unread = "unused")]
+    pub initial_fetch_timeout: Option<DurationMessage>,
     /// Subscribe to the resource on the server that sent this configuration.
     #[prost(message, optional, tag = "5")]
     #[schema(name = "self", opaque)]
@@ -248,11 +271,68 @@ pub struct ConfigSourceMessage {
 /// `envoy.config.core.v3.PathConfigSource`: a resource in a file.
 #[derive(Clone, PartialEq, Eq, Message, Described)]
 #[schema(name = "envoy.config.core.v3.PathConfigSource")]
-#[schema(harmless = "2 watched_directory")]
 pub struct PathConfigSourceMessage {
     /// Path of a file with a `ClusterLoadAssignment`. Must be set.
     #[prost(string, tag = "1")]
     pub path: String,
+    /// Directory whose moves reload the file.
+    #[prost(message, optional, tag = "2")]
+    #[schema(unread = "harmless")]
+    pub watched_directory: Option<tls::WatchedDirectoryMessage>,
+}
+
+/// `ApiConfigSource`: a management server of its own.
+#[derive(Clone, PartialEq, Eq, Message, Described)]
+#[schema(name = "envoy.config.core.v3.ApiConfigSource")]
+#[schema(
+    changes_request = "3 refresh_delay, 5 request_timeout, 6 rate_limit_settings, \
+          9 config_validators"
+)]
+pub struct ApiConfigSourceMessage {
+    /// Protocol variant of the server.
+    #[prost(int32, tag = "1")]
+    #[schema(values = enums::ApiType)]
+    pub api_type: i32,
+    /// Servers of `api_type: REST`, by the names of their clusters.
+    #[prost(string, repeated, tag = "2")]
+    pub cluster_names: Vec<String>,
+    /// Servers of the other types; the first that works is used.
+    #[prost(message, repeated, tag = "4")]
+    pub grpc_services: Vec<GrpcServiceMessage>,
+    /// Send the node only with the first request of a stream.
+    #[prost(bool, tag = "7")]
+    pub set_node_on_first_message_only: bool,
+    /// Version of the xDS transport protocol; must be `V3`.
+    #[prost(int32, tag = "8")]
+    #[schema(values = ApiVersion)]
+    pub transport_api_version: i32,
+}
+
+/// `GrpcService`: a gRPC server.
+#[derive(Clone, PartialEq, Eq, Message, Described)]
+#[schema(name = "envoy.config.core.v3.GrpcService")]
+#[schema(changes_request = "2 google_grpc, 5 initial_metadata, 6 retry_policy")]
+pub struct GrpcServiceMessage {
+    /// The server, by the name of its cluster.
+    #[prost(message, optional, tag = "1")]
+    pub envoy_grpc: Option<EnvoyGrpcMessage>,
+    /// Timeout of a request.
+    #[prost(message, optional, tag = "3")]
+    pub timeout: Option<DurationMessage>,
+}
+
+/// `GrpcService.EnvoyGrpc`: a gRPC server, by the name of its cluster.
+#[derive(Clone, PartialEq, Eq, Message, Described)]
+#[schema(name = "envoy.config.core.v3.GrpcService.EnvoyGrpc")]
+#[schema(changes_request = "3 retry_policy, 4 max_receive_message_length, \
+          5 skip_envoy_headers")]
+pub struct EnvoyGrpcMessage {
+    /// Name of the cluster. Must be set.
+    #[prost(string, tag = "1")]
+    pub cluster_name: String,
+    /// `:authority` of requests. Default the name of the cluster.
+    #[prost(string, tag = "2")]
+    pub authority: String,
 }
 
 const V3: i32 = 2;
@@ -262,7 +342,9 @@ impl ConfigSourceMessage {
     pub const fn ads() -> Self {
         Self {
             path: String::new(),
+            api_config_source: None,
             ads: Some(()),
+            initial_fetch_timeout: None,
             this_server: None,
             resource_api_version: V3,
             path_config_source: None,
@@ -273,7 +355,9 @@ impl ConfigSourceMessage {
     pub const fn this_server() -> Self {
         Self {
             path: String::new(),
+            api_config_source: None,
             ads: None,
+            initial_fetch_timeout: None,
             this_server: Some(()),
             resource_api_version: V3,
             path_config_source: None,

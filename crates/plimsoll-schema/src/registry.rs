@@ -13,7 +13,8 @@ pub fn by_name(full_name: &str) -> Option<&'static Descriptor> {
         TRANSPORT_SOCKETS,
         DOWNSTREAM_TRANSPORT_SOCKETS,
         PROTOCOL_OPTIONS,
-        FILTERS,
+        NETWORK_FILTERS,
+        HTTP_FILTERS,
         LISTENER_FILTERS,
         PER_FILTER_CONFIGS,
         ACCESS_LOGS,
@@ -50,12 +51,16 @@ pub static PROTOCOL_OPTIONS: Types = &[pb::upstream::HttpProtocolOptionsMessage:
 /// Transport sockets of a listener.
 pub static DOWNSTREAM_TRANSPORT_SOCKETS: Types = &[pb::tls::DownstreamTlsMessage::DESCRIPTOR];
 
-/// Network filters of a listener and HTTP filters of a connection manager.
-pub static FILTERS: Types = &[
-    pb::listener::HttpConnectionManagerMessage::DESCRIPTOR,
-    pb::listener::RouterMessage::DESCRIPTOR,
-    pb::listener::BufferMessage::DESCRIPTOR,
+/// Network filters of a listener.
+pub static NETWORK_FILTERS: Types = &[pb::listener::HttpConnectionManagerMessage::DESCRIPTOR];
+
+/// HTTP filters of a connection manager.
+pub static HTTP_FILTERS: Types = &[
     pb::cors::CorsMessage::DESCRIPTOR,
+    pb::http_filter::HealthCheckFilterMessage::DESCRIPTOR,
+    pb::http_filter::LocalRateLimitMessage::DESCRIPTOR,
+    pb::http_filter::BufferMessage::DESCRIPTOR,
+    pb::http_filter::RouterMessage::DESCRIPTOR,
 ];
 
 /// Filters that see a connection before its filter chain is selected: `listener_filters`.

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use crate::error::DecodeError;
 use crate::field::{RawField, raw_fields};
 use crate::pb;
-use crate::{Described, Descriptor, Field, Impact, Kind, Label, by_name};
+use crate::{Described, Descriptor, Field, Impact, Kind, Label, Unread, by_name};
 
 /// Limit on reported paths per resource, so that a hostile server cannot exhaust memory.
 const MAX_REPORTED: usize = 64;
@@ -26,6 +26,16 @@ enum Segment {
     Number(u32),
     Index(usize),
     Key(String),
+}
+
+/// What a scan is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Purpose {
+    /// Finds what a reader ignores.
+    #[default]
+    Reading,
+    /// Finds what cannot be delivered.
+    Delivery,
 }
 
 /// An unsupported field, at the first path where it is set.
@@ -51,6 +61,25 @@ pub fn refuse(
         _ => "is not supported",
     };
     Err(DecodeError::new(path_text(&refused.path), reason))
+}
+
+/// Fails at the first field that is not declared, so that its value is not known. Declared fields
+/// that are not read are accepted: this is the check of a control plane, which delivers what it
+/// does not read itself.
+pub fn refuse_undeclared(
+    bytes: &[u8],
+    descriptor: &'static Descriptor,
+    reason: &'static str,
+) -> Result<(), DecodeError> {
+    let mut scan = Scan {
+        purpose: Purpose::Delivery,
+        ..Scan::default()
+    };
+    scan.message(bytes, descriptor)?;
+    match scan.findings.first() {
+        Some(found) => Err(DecodeError::new(path_text(&found.path), reason)),
+        None => Ok(()),
+    }
 }
 
 /// Returns the paths of the unsupported fields of a message, each where it is first set.
@@ -102,6 +131,7 @@ fn path_text(path: &[Segment]) -> String {
 /// an assignment has many endpoints.
 #[derive(Default)]
 struct Scan {
+    purpose: Purpose,
     path: Vec<Segment>,
     findings: Vec<Finding>,
 }
@@ -121,6 +151,10 @@ impl Scan {
                 continue;
             };
             let field = &descriptor.fields[position];
+            if let (Some(unread), Purpose::Reading) = (field.unread, self.purpose) {
+                self.unread(raw, field, unread);
+                continue;
+            }
             if !is_scanned(field) {
                 continue;
             }
@@ -161,7 +195,12 @@ impl Scan {
                 let (type_url, value) = first_two_fields(value)?;
                 match type_name(type_url).and_then(by_name) {
                     Some(descriptor) => self.message(value, descriptor),
-                    None => Ok(()),
+                    None => {
+                        if self.purpose == Purpose::Delivery {
+                            self.record_at(Segment::Name("@type"), Impact::Unused);
+                        }
+                        Ok(())
+                    }
                 }
             }
             _ => Ok(()),
@@ -175,9 +214,19 @@ impl Scan {
             Some(entry) => (Segment::Name(entry.name), entry.impact),
             None => (Segment::Number(raw.number), Impact::Unused),
         };
-        if impact == Impact::Harmless {
-            return;
+        if impact > Impact::Harmless || self.purpose == Purpose::Delivery {
+            self.record_at(segment, impact);
         }
+    }
+
+    fn unread(&mut self, raw: RawField<'_>, field: &Field, unread: Unread) {
+        let is_accepted = unread.unless_default && is_default(raw);
+        if !is_accepted && unread.impact > Impact::Harmless {
+            self.record_at(Segment::Name(field.name), unread.impact);
+        }
+    }
+
+    fn record_at(&mut self, segment: Segment, impact: Impact) {
         self.path.push(segment);
         self.record(impact);
         self.path.pop();

@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(get("/ask").await, (405, reason));
     }
 
-    fn from(peer: &str, request: axum::http::request::Builder) -> Request<Body> {
+    fn from(peer: &str, request: http::request::Builder) -> Request<Body> {
         let mut request = request.body(Body::empty()).unwrap();
         let peer = crate::access::Peer {
             address: peer.parse().unwrap(),

@@ -2,17 +2,22 @@
 //!
 //! [`FileSource`] polls configuration files and [`Reloads`] records the outcome of each reload.
 //! [`AdminRouter`] builds the admin API from a table of its paths and protects it from cross-site
-//! requests. A server shuts down when its [`CancellationToken`] is canceled. The control plane, the
+//! requests; [`fetch`] reads a page of one. [`otlp`] has the messages around exported metrics and
+//! spans. [`discovery`] and [`http_client`] are for sources of services. A server shuts down when its [`CancellationToken`] is canceled. The control plane, the
 //! proxy and the demo use this crate; they parse the files and implement the admin pages.
 
 mod accept;
 mod access;
 mod admin;
+pub mod discovery;
+pub mod fetch;
 mod files;
+pub mod http_client;
 mod http_guard;
 mod identity;
 mod incoming;
 mod log_lines;
+pub mod otlp;
 mod pretty;
 mod reloads;
 mod run;

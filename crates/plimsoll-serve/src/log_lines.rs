@@ -19,7 +19,7 @@ plimsoll_core::log_lines! {
         "Find out which clients keep connections open, or raise the limit that `reason` names.";
     /// A client connected, but did not send its first request, or not finish its TLS handshake, in
     /// time. The connection was closed.
-    HANDSHAKE_TIMEOUT = Warn, "connection closed: no request in time",
+    HANDSHAKE_TIMEOUT = Warn, "connection closed: handshake or first request timed out",
         "Look at the client at `peer`; raise `limits.handshake_timeout` if its network is slow.";
     /// The operating system refused to accept a connection; retried after 50 ms.
     ACCEPT_FAILED = Warn, "cannot accept a connection; retrying",

@@ -3,6 +3,8 @@
 //! Metrics are named as in the JSON report. Checks run after the simulation; if one fails,
 //! `plimsoll sim` exits with status 1.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use crate::metrics::Metrics;
@@ -40,6 +42,7 @@ const METRICS: &[(&str, MetricReader)] = &[
     ("latency_p50_ms", |m| m.latency_p50_ms),
     ("latency_p99_ms", |m| m.latency_p99_ms),
     ("failure_share", |m| Some(m.failure_share)),
+    ("measured_failure_share", |m| Some(m.measured_failure_share)),
     ("lock_out_s", |m| Some(m.lock_out_s)),
     ("load_factor_max", |m| {
         Some(m.zones.iter().map(|z| z.load_factor).fold(0.0, f64::max))
@@ -65,23 +68,44 @@ pub(crate) fn check_name(name: &str) -> Result<(), String> {
     ))
 }
 
-pub(crate) fn check(scenario: &Scenario, policy: Policy, metrics: &Metrics) -> Vec<Check> {
+/// Checks the bounds on one policy. Bounds that compare it with a policy that did not run are left
+/// out, like those on policies that did not run.
+pub(crate) fn check(
+    scenario: &Scenario,
+    policy: Policy,
+    results: &BTreeMap<Policy, &Metrics>,
+) -> Vec<Check> {
     let expectations = scenario.expectations.iter().filter(|e| e.policy == policy);
     expectations
-        .map(|expectation| check_one(expectation, metrics))
+        .filter_map(|expectation| {
+            let metrics = results.get(&policy)?;
+            let other = match expectation.compared_to {
+                Some(other) => Some(*results.get(&other)?),
+                None => None,
+            };
+            Some(check_one(expectation, metrics, other))
+        })
         .collect()
 }
 
-fn check_one(expectation: &Expectation, metrics: &Metrics) -> Check {
+fn check_one(expectation: &Expectation, metrics: &Metrics, other: Option<&Metrics>) -> Check {
     let Expectation {
         policy,
+        compared_to,
         metric,
         bound,
         at_most,
     } = expectation;
     let reading = METRICS.iter().find(|(name, _)| name == metric);
-    let found = reading.and_then(|(_, reading)| reading(metrics));
+    let read = |metrics| reading.and_then(|(_, reading)| reading(metrics));
+    let found = match other {
+        Some(other) => read(metrics)
+            .zip(read(other))
+            .map(|(found, other)| found - other),
+        None => read(metrics),
+    };
     let words = if *at_most { "at most" } else { "at least" };
+    let above = compared_to.map_or_else(String::new, |other| format!(" above {}", other.name()));
     let passed = match found {
         Some(found) if *at_most => found <= *bound,
         Some(found) => found >= *bound,
@@ -89,7 +113,7 @@ fn check_one(expectation: &Expectation, metrics: &Metrics) -> Check {
     };
     Check {
         policy: *policy,
-        text: format!("{metric} {words} {bound}"),
+        text: format!("{metric} {words} {bound}{above}"),
         found,
         passed,
     }
@@ -124,7 +148,8 @@ mod tests {
         let recorder = Recorder::new(&scenario);
         let windows = Windows::new(&scenario, &workload, &recorder);
         let metrics = crate::optimum::optimum(&windows);
-        check(&scenario, Policy::Optimum, &metrics)
+        let results = BTreeMap::from([(Policy::Optimum, &metrics)]);
+        check(&scenario, Policy::Optimum, &results)
     }
 
     #[test]

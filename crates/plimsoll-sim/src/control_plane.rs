@@ -7,10 +7,9 @@
 
 use std::sync::Arc;
 
-use plimsoll_core::locality_picking::demand::FractionMap;
 use plimsoll_core::model::assignment::ClusterLoadAssignment;
 use plimsoll_core::model::load_report::{ClusterStats, Node};
-use plimsoll_core::planner::{Planner, PlannerConfig, PlannerConfigParts};
+use plimsoll_core::planner::{Plan, Planner, PlannerConfig, PlannerConfigParts};
 use plimsoll_core::time::Instant;
 use plimsoll_core::units::FieldError;
 
@@ -74,14 +73,14 @@ impl ControlPlane {
         self.planner.poll_timeout().map_or(NEVER, Instant::as_nanos)
     }
 
-    /// Returns the newest fractions for the upstream cluster, if they changed. Plans that are still
-    /// warming up are held back.
-    pub(crate) fn poll_fractions(&mut self) -> Option<FractionMap> {
+    /// Returns the newest plan for the upstream cluster that has not been polled. Plans that are
+    /// still warming up are held back.
+    pub(crate) fn poll_plan(&mut self) -> Option<Arc<Plan>> {
         while self.planner.poll_event().is_some() {}
         let mut newest = None;
         while let Some(plan) = self.planner.poll_update() {
             if plan.scope.upstream_cluster.as_deref() == Some(CLUSTER) && !plan.warming_up {
-                newest = Some(plan.fractions());
+                newest = Some(plan);
             }
         }
         newest
@@ -147,12 +146,13 @@ mod tests {
                 };
                 control.handle_load_report(&node(zone, 0), &stats, round * 10 * SECOND);
             }
-            newest = control.poll_fractions().or(newest);
+            newest = control.poll_plan().or(newest);
         }
         newest
             .unwrap()
-            .values()
-            .map(|fraction| fraction.get())
+            .zones
+            .iter()
+            .map(|zone| zone.fraction.get())
             .collect()
     }
 
@@ -173,11 +173,11 @@ mod tests {
             load_report_interval: std::time::Duration::from_secs(10),
         };
         control.handle_load_report(&node(&scenario.zones[0], 0), &stats, SECOND);
-        assert_eq!(control.poll_fractions(), None);
+        assert_eq!(control.poll_plan(), None);
         let due = control.poll_timeout();
         assert!(due < NEVER);
         control.handle_timeout(11 * SECOND);
-        assert!(control.poll_fractions().is_some());
+        assert!(control.poll_plan().is_some());
     }
 
     #[test]

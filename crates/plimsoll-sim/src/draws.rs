@@ -13,6 +13,10 @@ pub(crate) enum Purpose {
     Start = 3,
     Service = 4,
     Reports = 5,
+    /// Which requests to failing hosts fail.
+    Failures = 6,
+    /// Outlier detection of a proxy.
+    Outliers = 7,
 }
 
 /// Creates the generator for one purpose and one number.

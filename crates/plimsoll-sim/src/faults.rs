@@ -3,7 +3,7 @@
 //! Stateless: the same time gives the same faults, whether the simulation applies a change, the
 //! workload moves demand, or metrics need the capacity.
 
-use crate::scenario::{EventKind, Scenario, ScenarioEvent};
+use crate::scenario::{EventKind, HostFailure, Scenario, ScenarioEvent};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Faults {
@@ -18,8 +18,26 @@ pub(crate) struct ZoneFaults {
     /// Number of hosts, counted from the first, that fail their health checks.
     pub(crate) unhealthy: u32,
     pub(crate) capacity_factor: f64,
+    /// How the first hosts fail, without being lost.
+    pub(crate) failing: Option<HostFailure>,
     /// Hosts send no load reports.
     pub(crate) silent: bool,
+}
+
+impl ZoneFaults {
+    /// Returns how the host at `position` in its zone fails.
+    pub(crate) fn failure(&self, position: u32) -> Option<HostFailure> {
+        self.failing.filter(|failing| position < failing.hosts)
+    }
+
+    /// Returns the share of its capacity that the host at `position` in its zone offers.
+    fn offered(&self, position: u32) -> f64 {
+        if self.hosts_lost || position < self.unhealthy {
+            return 0.0;
+        }
+        let failure = self.failure(position);
+        failure.map_or(1.0, |failure| failure.remaining_capacity())
+    }
 }
 
 impl Faults {
@@ -29,6 +47,7 @@ impl Faults {
             proxies_lost: false,
             unhealthy: 0,
             capacity_factor: 1.0,
+            failing: None,
             silent: false,
         };
         let mut faults = Self {
@@ -50,6 +69,9 @@ impl Faults {
                 each(zones, &|zone| zone.capacity_factor *= factor);
             }
             EventKind::ControlPlaneOutage => self.control_plane_down = true,
+            EventKind::Fail { zones, failure } => {
+                each(zones, &|zone| zone.failing = Some(*failure));
+            }
             EventKind::LoseHosts { zones } => each(zones, &|zone| zone.hosts_lost = true),
             EventKind::LoseZone { zones } => each(zones, &|zone| {
                 zone.hosts_lost = true;
@@ -69,15 +91,12 @@ impl Faults {
         let zones = scenario.zones.iter().zip(&self.zones);
         zones
             .map(|(zone, faults)| {
-                if faults.hosts_lost {
-                    return 0.0;
-                }
-                let mut unusable = faults.unhealthy;
-                let mut capacity = 0.0;
+                let (mut capacity, mut first) = (0.0, 0);
                 for group in &zone.hosts {
-                    let out = unusable.min(group.count);
-                    unusable -= out;
-                    capacity += f64::from(group.count - out) * group.capacity;
+                    let positions = first..first + group.count;
+                    first += group.count;
+                    let offered: f64 = positions.map(|position| faults.offered(position)).sum();
+                    capacity += offered * group.capacity;
                 }
                 capacity * faults.capacity_factor
             })
@@ -128,6 +147,41 @@ mod tests {
         assert_eq!(at(&scenario, 2).capacity(&scenario), [90.0, 30.0, 120.0]);
         assert_eq!(at(&scenario, 3).capacity(&scenario), [90.0, 30.0, 0.0]);
         assert!(at(&scenario, 3).zones[2].proxies_lost);
+    }
+
+    #[test]
+    fn failing_hosts_offer_what_they_can_still_serve() {
+        let scenario = scenario(
+            "[[event]]\nat = \"1s\"\nfail = { zone = \"a\", how = \"refuse\", hosts = 2, \
+             every = \"10s\" }\n\
+             [[event]]\nat = \"1s\"\nfail = { zone = \"b\", how = \"error\", share = \"25%\" }\n\
+             [[event]]\nat = \"1s\"\nfail = { zone = \"c\", how = \"slow\", factor = 4, \
+             for = \"8s\" }\n",
+        );
+        assert_eq!(at(&scenario, 0).capacity(&scenario), [120.0; 3]);
+        for (second, capacity) in [
+            (1, [60.0, 90.0, 30.0]),
+            (6, [120.0, 90.0, 30.0]),
+            (10, [120.0, 90.0, 120.0]),
+            (11, [60.0, 90.0, 120.0]),
+        ] {
+            assert_eq!(at(&scenario, second).capacity(&scenario), capacity);
+        }
+        let steps = scenario.steps().into_iter().map(|at| at / 1_000_000_000);
+        let expected = [0, 1, 6, 9, 11, 16, 21, 26, 31, 36];
+        assert_eq!(steps.collect::<Vec<_>>(), expected);
+        let described = scenario
+            .events
+            .iter()
+            .map(|event| scenario.describe(&event.kind));
+        assert_eq!(
+            described.collect::<Vec<_>>(),
+            [
+                "2 hosts of a refuse all requests",
+                "hosts of b answer 25 % of the requests with errors",
+                "hosts of c take 4 times as long",
+            ]
+        );
     }
 
     #[test]

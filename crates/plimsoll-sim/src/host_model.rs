@@ -1,7 +1,8 @@
 //! [`Hosts`]: queuing model of the upstream hosts.
 //!
 //! A host has a capacity (requests per second), several parallel servers, and a bounded FIFO queue;
-//! requests beyond the queue are refused with a 5xx. Latency rises with utilization because of
+//! requests beyond the queue are refused with a 5xx.
+//! Hosts may fail instead, as events of the scenario say. Latency rises with utilization because of
 //! queuing, not by a formula. When each simulated request represents several
 //! (`requests_per_sample`), single hosts see too few to form queues: hosts of one zone and group
 //! then share a rate meter, and waiting times are drawn from the stationary queue at that
@@ -17,7 +18,7 @@ use plimsoll_core::rng::Xoshiro256;
 use crate::draws::{self, Purpose};
 use crate::faults::Faults;
 use crate::num;
-use crate::scenario::{HostSettings, Scenario, Service};
+use crate::scenario::{FailureKind, HostFailure, HostSettings, NetworkSettings, Scenario, Service};
 use meter::RateMeter;
 
 #[derive(Debug)]
@@ -30,17 +31,23 @@ pub(crate) struct Hosts {
     /// Total capacity of the hosts behind each meter.
     metered_capacity: Vec<f64>,
     requests_per_sample: f64,
+    network: NetworkSettings,
     rng: Xoshiro256,
+    /// Which requests fail, where only some do.
+    failure_rng: Xoshiro256,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct ModeledHost {
     zone: u32,
+    /// Index of the host within its zone.
+    position: u32,
     meter: u32,
     /// Capacity in requests per second without faults.
     nominal: f64,
     /// Current capacity in requests per second; 0 = dead.
     capacity: f64,
+    failure: Option<HostFailure>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,9 +59,14 @@ pub(crate) struct Served {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
+    /// The host died; nothing answers.
     Dead,
-    /// A 5xx, because the queue is full.
-    Refused,
+    /// A 5xx, because the queue is full or the host fails.
+    Error,
+    /// There was no response in time.
+    TimedOut,
+    /// There was no connection, so the request was not sent.
+    Unconnected,
     Success,
 }
 
@@ -63,6 +75,7 @@ impl Hosts {
         let pooled = scenario.requests_per_sample > 1;
         let (mut hosts, mut meters) = (Vec::new(), 0);
         for (zone, settings) in scenario.zones.iter().enumerate() {
+            let mut position = 0;
             for group in &settings.hosts {
                 for number in 0..group.count {
                     if number == 0 || !pooled {
@@ -70,10 +83,13 @@ impl Hosts {
                     }
                     hosts.push(ModeledHost {
                         zone: num::index(zone),
+                        position,
                         meter: num::index(meters) - 1,
                         nominal: group.capacity,
                         capacity: group.capacity,
+                        failure: None,
                     });
+                    position += 1;
                 }
             }
         }
@@ -89,7 +105,9 @@ impl Hosts {
             metered_capacity: Vec::new(),
             hosts,
             requests_per_sample: f64::from(scenario.requests_per_sample),
+            network: scenario.network,
             rng: draws::stream(scenario.seed, Purpose::Service, 0),
+            failure_rng: draws::stream(scenario.seed, Purpose::Failures, 0),
         };
         all.measure_capacity();
         all
@@ -118,6 +136,7 @@ impl Hosts {
             } else {
                 host.nominal * zone.capacity_factor
             };
+            host.failure = zone.failure(host.position);
             if was_dead {
                 self.free[index * servers..(index + 1) * servers].fill(0);
             }
@@ -132,16 +151,53 @@ impl Hosts {
         }
     }
 
+    /// Serves a request that arrives at `at`, or fails it.
     pub(crate) fn serve(&mut self, host: usize, at: u64) -> Served {
+        let ModeledHost {
+            capacity, failure, ..
+        } = self.hosts[host];
+        if capacity <= 0.0 {
+            let outcome = Outcome::Dead;
+            return Served { at, outcome };
+        }
+        if let Some(failed) = failure.and_then(|failure| self.fail(failure, at)) {
+            return failed;
+        }
+        let slowdown = failure.map_or(1.0, |failure| failure.slowdown);
+        let served = self.queue(host, at, slowdown);
+        let deadline = at + self.network.request_timeout;
+        if served.at <= deadline {
+            return served;
+        }
+        Served {
+            at: deadline,
+            outcome: Outcome::TimedOut,
+        }
+    }
+
+    /// Returns how a request to a failing host ends; `None` if the host serves it.
+    fn fail(&mut self, failure: HostFailure, at: u64) -> Option<Served> {
+        let hit = match failure.share {
+            0.0 => false,
+            1.0 => true,
+            share => draws::uniform(&mut self.failure_rng) < share,
+        };
+        let (outcome, after) = match failure.how {
+            FailureKind::Error => (Outcome::Error, 0),
+            FailureKind::Hang => (Outcome::TimedOut, self.network.request_timeout),
+            FailureKind::Refuse => (Outcome::Unconnected, 0),
+            FailureKind::Slow => return None,
+            FailureKind::Unreachable => (Outcome::Unconnected, self.network.connect_timeout),
+        };
+        let at = at + after;
+        hit.then_some(Served { at, outcome })
+    }
+
+    /// Lets a request wait for one of the host's servers.
+    fn queue(&mut self, host: usize, at: u64, slowdown: f64) -> Served {
         let ModeledHost {
             meter, capacity, ..
         } = self.hosts[host];
-        if capacity <= 0.0 {
-            return Served {
-                at,
-                outcome: Outcome::Dead,
-            };
-        }
         self.meters[meter as usize].add(at);
         if self.settings.service == Service::Instant {
             return Served {
@@ -149,9 +205,11 @@ impl Hosts {
                 outcome: Outcome::Success,
             };
         }
-        let patience = num::from_seconds(self.settings.queue.unwrap_or(capacity) / capacity);
+        let length = self.settings.queue.unwrap_or(capacity);
+        let patience = num::from_seconds(length / capacity * slowdown);
         let wait = if self.free.is_empty() {
-            let utilization = self.utilization(host, at);
+            let utilization = self.utilization(host, at) * slowdown;
+            let capacity = capacity / slowdown;
             pooled::wait(utilization, self.settings.servers, capacity, &mut self.rng)
         } else {
             self.free[self.next_server(host)].saturating_sub(at)
@@ -159,10 +217,10 @@ impl Hosts {
         if wait > patience {
             return Served {
                 at,
-                outcome: Outcome::Refused,
+                outcome: Outcome::Error,
             };
         }
-        let done = at + wait + self.service_time(capacity);
+        let done = at + wait + self.service_time(capacity / slowdown);
         if !self.free.is_empty() {
             let server = self.next_server(host);
             self.free[server] = done;

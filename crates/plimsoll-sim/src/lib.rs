@@ -54,6 +54,8 @@
 //! | `workload`, `faults` | demand and capacity over time, failures |
 //! | `host_model`, `network`, `topology` | hosts, delays, assignments |
 //! | `proxy`, `control_plane` | drivers of the engine's balancer, picker and planner |
+//! | `unreachable` | how Plimsoll's data planes avoid hosts without connection |
+//! | `ignored_zones` | when and why zone-aware routing was off |
 //! | `world` | clock, event queue, event handlers |
 //! | [`metrics`], `optimum` | metrics of a run, and the theoretical optimum |
 //! | [`checker`] | bounds that a scenario sets |
@@ -66,6 +68,7 @@ mod control_plane;
 mod draws;
 mod faults;
 mod host_model;
+mod ignored_zones;
 pub mod metrics;
 mod network;
 mod num;
@@ -78,6 +81,7 @@ mod simulate;
 #[cfg(test)]
 mod testing;
 mod topology;
+mod unreachable;
 mod workload;
 mod world;
 

@@ -47,9 +47,11 @@ pub struct Metrics {
     pub latency_p99_ms: Option<f64>,
     /// Requests in the whole run.
     pub requests: u64,
-    /// Failed requests in the whole run: refused, sent to dead hosts, or without a host.
+    /// Requests that failed in the whole run: at a host, on the way to it, or without a host.
     pub failures: u64,
     pub failure_share: f64,
+    /// Share of requests that failed in the measured part.
+    pub measured_failure_share: f64,
     pub in_flight: u64,
     /// Longest time, at least 10 s, in which a proxy sent nothing to its own zone, seconds.
     pub lock_out_s: f64,
@@ -75,6 +77,10 @@ pub struct ZoneMetrics {
     pub utilization_5s_max: f64,
     /// Share of the requests of the zone's proxies that stayed in the zone.
     pub kept_local: f64,
+    /// Share of the requests of the zone's proxies that failed.
+    pub failure_share: f64,
+    /// Failed requests per second at hosts of the zone, or on the way to them.
+    pub failures_at_hosts_rps: f64,
 }
 
 /// Settling after one step (the start, or a change) of the scenario.
@@ -135,6 +141,7 @@ impl Metrics {
             requests: totals.issued * weight,
             failures: failed * weight,
             failure_share: num::ratio(failed as f64, totals.issued as f64),
+            measured_failure_share: measured_failures(windows),
             in_flight: totals.in_flight * weight,
             lock_out_s: num::seconds(lock_outs.iter().copied().max().unwrap_or(0)),
             locked_out_balancers: lock_outs.iter().filter(|&&length| length > 0).count() as u64,
@@ -173,6 +180,16 @@ fn above_capacity(windows: &Windows<'_>) -> f64 {
     num::ratio(above, all)
 }
 
+fn measured_failures(windows: &Windows<'_>) -> f64 {
+    let sum = |counts: &[u32]| counts.iter().map(|&count| f64::from(count)).sum::<f64>();
+    let (mut failed, mut all) = (0.0, 0.0);
+    for bin in windows.from()..windows.bins() {
+        failed += sum(windows.recorder.failed_in(bin));
+        all += sum(windows.recorder.issued_in(bin));
+    }
+    num::ratio(failed, all)
+}
+
 fn latency(windows: &Windows<'_>) -> Histogram {
     let mut sum = Histogram::default();
     for second in &windows.recorder.latencies()[windows.from().div_ceil(SECOND)..] {
@@ -196,15 +213,21 @@ fn zones(windows: &Windows<'_>) -> Vec<ZoneMetrics> {
             let utilization = windows
                 .utilization(zone, windows.bins(), length)
                 .unwrap_or(0.0);
-            let (mut issued, mut local) = (0, 0);
+            let (mut issued, mut local, mut failed, mut failed_at) = (0, 0, 0, 0);
             for bin in from..windows.bins() {
                 issued += u64::from(windows.recorder.issued_in(bin)[zone]);
                 local += u64::from(windows.recorder.local_in(bin)[zone]);
+                failed += u64::from(windows.recorder.failed_in(bin)[zone]);
+                failed_at += u64::from(windows.recorder.failed_at(bin)[zone]);
             }
-            let requests = issued as f64 * f64::from(windows.scenario.requests_per_sample);
+            let sample = f64::from(windows.scenario.requests_per_sample);
+            let per_second = |count: u64| {
+                let seconds = num::seconds(length as u64 * BIN);
+                count as f64 * sample / seconds
+            };
             ZoneMetrics {
                 zone: settings.name.clone(),
-                demand_rps: requests / num::seconds(length as u64 * BIN),
+                demand_rps: per_second(issued),
                 capacity_rps: windows.capacity(windows.bins())[zone],
                 utilization,
                 load_factor: num::ratio(utilization, mean),
@@ -213,6 +236,8 @@ fn zones(windows: &Windows<'_>) -> Vec<ZoneMetrics> {
                 utilization_5s_min: five.low,
                 utilization_5s_max: five.high,
                 kept_local: num::ratio(local as f64, issued as f64),
+                failure_share: num::ratio(failed as f64, issued as f64),
+                failures_at_hosts_rps: per_second(failed_at),
             }
         })
         .collect()

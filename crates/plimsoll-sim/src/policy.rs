@@ -2,9 +2,7 @@
 //!
 //! No routing rule is implemented here: a policy is a `ClusterConfig` of the production engine,
 //! plus the inputs it needs (true demand as weights, fractions from a planner, load reports of
-//! hosts).
-
-use std::sync::Arc;
+//! hosts). Policies with measured demand have the settings that `plimsoll control` would send.
 
 use plimsoll_core::model::cluster::{ClusterConfig, ClusterConfigParts, LocalityPolicy};
 use plimsoll_core::model::endpoint_policy::{EndpointPolicy, LeastRequest, LeastRequestParts};
@@ -12,13 +10,14 @@ use plimsoll_core::model::load_aware_locality::{
     LoadAwareLocality, LoadAwareLocalityParts, SpillController,
 };
 use plimsoll_core::model::zone_aware::{
-    CapacityBasis, LocalityBasis, LrsRateConfigParts, ZoneAware, ZoneAwareParts,
+    CapacityBasis, FractionSource, LocalityBasis, LrsRateConfigParts, ZoneAware, ZoneAwareParts,
 };
+use plimsoll_core::planner::steered::{DemandInput, steered};
 use plimsoll_core::units::FieldError;
 use serde::Serialize;
 
 use crate::num;
-use crate::scenario::{EndpointPolicyName, HumanDuration, Scenario};
+use crate::scenario::{DataPlane, EndpointPolicyName, HumanDuration, Scenario};
 
 pub(crate) const CLUSTER: &str = "orders";
 
@@ -43,8 +42,8 @@ pub enum Policy {
     Convergent,
     /// CONVERGENT with LRS fractions as feed-forward.
     Hybrid,
-    /// The theoretical optimum, computed from the demand: perfect balance at the least cross-zone
-    /// traffic.
+    /// The theoretical optimum, computed from the demand: perfect balance, or what the objective
+    /// asks for, at the least cross-zone traffic.
     Optimum,
 }
 
@@ -104,7 +103,7 @@ impl Policy {
             Self::Headroom => "load_aware_locality as specified: all local, or by headroom.",
             Self::Convergent => "load_aware_locality with a controller that converges.",
             Self::Hybrid => "CONVERGENT with measured demand as feed-forward.",
-            Self::Optimum => "Computed: perfect balance at the least cross-zone traffic.",
+            Self::Optimum => "Computed: the objective at the least cross-zone traffic.",
         }
     }
 
@@ -151,17 +150,57 @@ impl Policy {
         matches!(self, Self::Headroom | Self::Convergent | Self::Hybrid)
     }
 
+    /// Returns how data planes learn demand: what a control plane decides for a service that wrote
+    /// nothing about it. Policies without one are what their data planes do by themselves.
+    fn demand_input(self, scenario: &Scenario) -> DemandInput {
+        match (self, scenario.balancer.data_plane) {
+            (Self::Hybrid, _) => DemandInput::FeedForward(100),
+            (Self::LrsByReporter | Self::LrsByDestination, DataPlane::Envoy) => {
+                DemandInput::FleetWeights
+            }
+            (Self::LrsByReporter | Self::LrsByDestination, DataPlane::Plimsoll) => {
+                DemandInput::Fractions(FractionSource::EdsField)
+            }
+            _ => DemandInput::AsWritten,
+        }
+    }
+
+    /// Whether proxies get demand as weights of the fleet's assignment.
+    pub(crate) fn gets_fleet_weights(self, scenario: &Scenario) -> bool {
+        self.demand_input(scenario) == DemandInput::FleetWeights
+    }
+
     /// Returns the core settings behind the policy's name.
-    pub fn cluster_config(self, scenario: &Scenario) -> Result<ClusterConfigParts, FieldError> {
+    pub fn cluster_config(self, scenario: &Scenario) -> Result<ClusterConfig, FieldError> {
+        let written = self.written_config(scenario)?;
+        Ok(steered(&written, self.demand_input(scenario)))
+    }
+
+    /// Returns what a control plane sends instead while a zone fails into which demand would spill.
+    pub(crate) fn config_while_failing(
+        self,
+        scenario: &Scenario,
+    ) -> Result<ClusterConfig, FieldError> {
+        let written = self.written_config(scenario)?;
+        let input = match self.demand_input(scenario) {
+            DemandInput::AsWritten | DemandInput::FeedForward(_) => DemandInput::AsWritten,
+            _ => DemandInput::ZoneFails,
+        };
+        Ok(steered(&written, input))
+    }
+
+    /// Returns the settings of a service that wrote nothing but the policy and what the scenario
+    /// has.
+    fn written_config(self, scenario: &Scenario) -> Result<ClusterConfig, FieldError> {
         let balancer = scenario.balancer;
         let locality_policy = match self {
             Self::None => zone_aware(scenario, |parts| parts.routing_enabled = Some(0.0))?,
-            Self::ZoneAwareHosts | Self::Optimum => zone_aware(scenario, |_| {})?,
+            // `steered` gives the measured policies their basis.
+            Self::ZoneAwareHosts | Self::Optimum | Self::LrsByReporter | Self::LrsByDestination => {
+                zone_aware(scenario, |_| {})?
+            }
             Self::ZoneAwareWeights => zone_aware(scenario, |parts| {
                 parts.locality_basis = LocalityBasis::HealthyHostsWeight;
-            })?,
-            Self::LrsByReporter | Self::LrsByDestination => zone_aware(scenario, |parts| {
-                parts.locality_basis = LocalityBasis::LrsReportedRate;
             })?,
             Self::ObservedLoad => zone_aware(scenario, |parts| {
                 parts.locality_basis = LocalityBasis::ObservedLoad;
@@ -176,7 +215,7 @@ impl Policy {
                 EndpointPolicy::LeastRequest(LeastRequest::try_new(LeastRequestParts::default())?)
             }
         };
-        Ok(ClusterConfigParts {
+        ClusterConfig::try_new(ClusterConfigParts {
             name: CLUSTER.into(),
             locality_policy,
             endpoint_policy,
@@ -185,17 +224,9 @@ impl Policy {
         })
     }
 
-    pub(crate) fn checked_config(
-        self,
-        scenario: &Scenario,
-    ) -> Result<Arc<ClusterConfig>, FieldError> {
-        let parts = self.cluster_config(scenario)?;
-        ClusterConfig::try_new(parts).map(Arc::new)
-    }
-
     /// Checks that the core accepts the settings of this scenario.
     pub(crate) fn check(self, scenario: &Scenario) -> Result<(), FieldError> {
-        self.checked_config(scenario).map(|_| ())
+        self.cluster_config(scenario).map(drop)
     }
 }
 

@@ -12,16 +12,20 @@ use plimsoll_core::model::assignment::ClusterLoadAssignment;
 use plimsoll_core::model::cluster::ClusterConfig;
 use plimsoll_core::model::load_report::{ClusterStats, Node, UpstreamLocalityStats};
 use plimsoll_core::model::locality::Locality;
+use plimsoll_core::model::outlier_detection::OutlierDetection;
+use plimsoll_core::outlier_detection::{HostSample, OutlierDetector};
 use plimsoll_core::picker::Picker;
 use plimsoll_core::publish::{self, Publisher};
 use plimsoll_core::rng::Xoshiro256;
 use plimsoll_core::snapshot::RoutingSnapshot;
 use plimsoll_core::time::Instant;
 
+use crate::ignored_zones::{Ignored, IgnoredZones};
 use crate::num;
 use crate::policy::CLUSTER;
 use crate::scenario::NEVER;
 use crate::topology;
+use crate::unreachable::Unreachable;
 
 #[derive(Debug)]
 pub(crate) struct Proxy {
@@ -33,6 +37,17 @@ pub(crate) struct Proxy {
     hosts: Vec<Arc<Host>>,
     window: Window,
     local: LocalStreak,
+    outliers: Option<Outliers>,
+    unreachable: Unreachable,
+    ignored: IgnoredZones,
+}
+
+#[derive(Debug)]
+struct Outliers {
+    detector: OutlierDetector,
+    /// Consecutive errors that eject a host.
+    threshold: u32,
+    rng: Xoshiro256,
 }
 
 #[derive(Debug)]
@@ -61,7 +76,7 @@ struct LocalStreak {
 const LOCKED_OUT_REQUESTS: u64 = 50;
 
 impl Proxy {
-    /// Creates a proxy that starts now, without any configuration yet.
+    /// Creates a proxy that starts now, without any assignment yet.
     pub(crate) fn new(
         config: Arc<ClusterConfig>,
         node: Node,
@@ -88,39 +103,105 @@ impl Proxy {
                 since: now,
                 requests: 0,
             },
+            outliers: None,
+            unreachable: Unreachable::default(),
+            ignored: IgnoredZones::default(),
         }
+    }
+
+    /// Ejects hosts as outliers from now on.
+    pub(crate) fn detect_outliers(
+        &mut self,
+        settings: Arc<OutlierDetection>,
+        rng: Xoshiro256,
+        now: u64,
+    ) {
+        self.outliers = Some(Outliers {
+            threshold: settings.consecutive_5xx().unwrap_or(u32::MAX),
+            detector: OutlierDetector::new(settings, &[], Instant::from_nanos(now)),
+            rng,
+        });
+    }
+
+    pub(crate) fn handle_config(&mut self, config: Arc<ClusterConfig>, now: u64) {
+        self.config = Arc::clone(&config);
+        self.balancer
+            .handle_config(config, Instant::from_nanos(now));
+        self.drain(now);
     }
 
     pub(crate) fn handle_assignment(&mut self, assignment: ClusterLoadAssignment, now: u64) {
         self.balancer
             .handle_assignment(assignment, Instant::from_nanos(now));
-        self.drain();
+        self.drain(now);
         let mut hosts: Vec<Arc<Host>> = self.picker.snapshot().hosts().cloned().collect();
         hosts.sort_by_key(|host| topology::host_number(host.address()));
         self.hosts = hosts;
+        if let Some(outliers) = &mut self.outliers {
+            let hosts: Vec<_> = self.hosts.iter().map(|host| HostSample::of(host)).collect();
+            outliers.detector.handle_hosts(&hosts);
+        }
     }
 
     pub(crate) fn handle_fleet_assignment(&mut self, assignment: ClusterLoadAssignment, now: u64) {
         self.balancer
             .handle_fleet_assignment(assignment, Instant::from_nanos(now));
-        self.drain();
+        self.drain(now);
     }
 
     pub(crate) fn handle_observed_traffic(&mut self, fractions: FractionMap, now: u64) {
         self.balancer
             .handle_observed_traffic(fractions, Instant::from_nanos(now));
-        self.drain();
+        self.drain(now);
     }
 
     pub(crate) fn handle_timeout(&mut self, now: u64) {
-        self.balancer.handle_timeout(Instant::from_nanos(now));
-        self.drain();
+        let at = Instant::from_nanos(now);
+        self.balancer.handle_timeout(at);
+        if let Some(outliers) = &mut self.outliers
+            && outliers
+                .detector
+                .poll_timeout()
+                .is_some_and(|due| due <= at)
+        {
+            let hosts: Vec<_> = self.hosts.iter().map(|host| HostSample::of(host)).collect();
+            outliers.detector.handle_tick(&hosts, &mut outliers.rng, at);
+        }
+        self.apply_outliers(at);
+        self.drain(now);
+    }
+
+    /// Handles the end of a request to `host` that failed.
+    pub(crate) fn handle_error(&mut self, host: &Host, now: u64) {
+        let at = Instant::from_nanos(now);
+        if let Some(outliers) = &mut self.outliers
+            && host.consecutive_errors() >= outliers.threshold
+        {
+            let sample = HostSample::of(host);
+            let rng = &mut outliers.rng;
+            outliers
+                .detector
+                .handle_consecutive_errors(&sample, rng, at);
+            self.apply_outliers(at);
+            self.drain(now);
+        }
+    }
+
+    fn apply_outliers(&mut self, now: Instant) {
+        let Some(outliers) = &mut self.outliers else {
+            return;
+        };
+        while let Some((address, signal)) = outliers.detector.poll_signal() {
+            self.balancer.handle_health(address, signal, now);
+        }
     }
 
     pub(crate) fn poll_timeout(&self) -> u64 {
-        self.balancer
-            .poll_timeout()
-            .map_or(NEVER, Instant::as_nanos)
+        let detection = self.outliers.as_ref();
+        let sweep = detection.and_then(|outliers| outliers.detector.poll_timeout());
+        let timers = [self.balancer.poll_timeout(), sweep];
+        let next = timers.into_iter().flatten().min();
+        next.map_or(NEVER, Instant::as_nanos)
     }
 
     pub(crate) fn config(&self) -> &ClusterConfig {
@@ -132,8 +213,33 @@ impl Proxy {
         self.hosts.get(number)
     }
 
+    /// Picks a host for a request that could not be sent to the hosts `tried`.
+    pub(crate) fn pick(&mut self, tried: &[Arc<Host>], now: u64) -> Option<Arc<Host>> {
+        self.unreachable.pick(&mut self.picker, tried, now)
+    }
+
+    /// Handles a failed connection to a host.
+    pub(crate) fn handle_unreachable(&mut self, host: &Host, now: u64) {
+        self.unreachable.handle_failure(host.address(), now);
+    }
+
+    pub(crate) fn handle_reached(&mut self, host: &Host) {
+        self.unreachable.handle_success(host.address());
+    }
+
     pub(crate) fn explain(&mut self) -> Explanation {
         self.picker.snapshot().explain()
+    }
+
+    /// Records from now on when zones are ignored.
+    pub(crate) const fn record_ignored_zones(&mut self) {
+        self.ignored.records = true;
+    }
+
+    /// Returns when and why zones were ignored, up to `now`.
+    pub(crate) fn take_ignored_zones(&mut self, now: u64) -> Vec<Ignored> {
+        self.ignored.end(now);
+        std::mem::take(&mut self.ignored.past)
     }
 
     pub(crate) fn count_issued(&mut self, zone: usize) {
@@ -181,7 +287,7 @@ impl Proxy {
         let used = zones
             .iter()
             .zip(localities)
-            .filter(|(counts, _)| counts.issued > 0);
+            .filter(|(counts, _)| counts.issued + counts.succeeded + counts.failed > 0);
         let stats = used.map(|(counts, locality)| UpstreamLocalityStats {
             locality: locality.clone(),
             total_issued_requests: counts.issued * weight,
@@ -198,8 +304,9 @@ impl Proxy {
         }
     }
 
-    fn drain(&mut self) {
+    fn drain(&mut self, now: u64) {
         while let Some(snapshot) = self.balancer.poll_snapshot() {
+            self.ignored.observe(&snapshot, now);
             self.publisher.publish(snapshot);
         }
         while self.balancer.poll_event().is_some() {}
@@ -229,7 +336,8 @@ mod tests {
 
     fn proxy() -> (Scenario, Proxy) {
         let scenario = Scenario::try_new(three_zones()).unwrap();
-        let config = Policy::ZoneAwareHosts.checked_config(&scenario).unwrap();
+        let config = Policy::ZoneAwareHosts.cluster_config(&scenario).unwrap();
+        let config = Arc::new(config);
         let rng = stream(1, Purpose::Picks, 0);
         let mut proxy = Proxy::new(config, node(&scenario.zones[0], 7), 3, rng, 0);
         let faults = Faults::at(&scenario, 0);

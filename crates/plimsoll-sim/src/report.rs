@@ -60,8 +60,33 @@ pub struct PolicyReport {
     /// Zone and reason: why the first proxy of each zone routes as it does at the end, as `explain`
     /// reports it.
     pub endings: Vec<(String, String)>,
+    /// When and why the proxies chose hosts regardless of zones, although the policy has zones.
+    pub zones_ignored: Vec<ZonesIgnored>,
     #[serde(skip)]
     pub(crate) series: Series,
+}
+
+/// A time in which proxies ignored zones. Only the first proxy of each zone is asked.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ZonesIgnored {
+    /// Zones of these proxies.
+    pub at: Vec<String>,
+    pub from_s: f64,
+    /// `null` = until the end.
+    pub until_s: Option<f64>,
+    /// As `explain` reports it.
+    pub reason: String,
+}
+
+impl ZonesIgnored {
+    /// Formats when it was: `from 94 s to 120 s`.
+    pub(crate) fn when(&self) -> String {
+        let from = self.from_s;
+        self.until_s.map_or_else(
+            || format!("from {from:.0} s on"),
+            |until| format!("from {from:.0} s to {until:.0} s"),
+        )
+    }
 }
 
 impl Report {

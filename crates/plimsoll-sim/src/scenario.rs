@@ -15,8 +15,12 @@ mod share;
 mod tests;
 mod zones;
 
+use std::sync::Arc;
+
 use plimsoll_core::model::cluster::LocalitySampling;
 use plimsoll_core::model::locality::Locality;
+use plimsoll_core::model::outlier_detection::OutlierDetection;
+use plimsoll_core::planner::transport::Objective;
 use plimsoll_core::units::FieldError;
 use toml::de::DeTable;
 
@@ -47,6 +51,7 @@ pub struct Scenario {
     pub(crate) reports: ReportSettings,
     pub(crate) control_plane: ControlPlaneSettings,
     pub(crate) balancer: BalancerSettings,
+    pub(crate) outlier_detection: Option<Arc<OutlierDetection>>,
     pub(crate) load_aware: LoadAwareLocalityParts,
     /// Number of real requests that each simulated one represents.
     pub(crate) requests_per_sample: u32,
@@ -90,6 +95,14 @@ pub(crate) struct Zone {
     pub(crate) exaggeration: f64,
 }
 
+impl Scenario {
+    /// Returns the utilization up to which requests stay in their zone; 0 if all zones shall be
+    /// equally full.
+    pub(crate) fn target(&self) -> f64 {
+        self.control_plane.objective.target_utilization()
+    }
+}
+
 impl Zone {
     /// Returns the requests per second that all its hosts together can serve.
     pub(crate) fn capacity(&self) -> f64 {
@@ -118,6 +131,7 @@ pub(crate) struct HostSettings {
     /// Queue length in requests; `None` = one second of capacity.
     pub(crate) queue: Option<f64>,
     pub(crate) detection: u64,
+    pub(crate) health_checks: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,11 +142,13 @@ pub(crate) enum Service {
     Instant,
 }
 
-/// One-way delays of the network.
+/// Delays of the network, one-way, and its timeouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NetworkSettings {
     pub(crate) local: u64,
     pub(crate) remote: u64,
+    pub(crate) connect_timeout: u64,
+    pub(crate) request_timeout: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -150,17 +166,26 @@ pub(crate) struct ReportSettings {
 pub(crate) struct ControlPlaneSettings {
     pub(crate) report_interval: u64,
     pub(crate) delay: u64,
+    pub(crate) objective: Objective,
     pub(crate) planner: ControlPlaneParts,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BalancerSettings {
+    pub(crate) data_plane: DataPlane,
     pub(crate) endpoint_policy: EndpointPolicyName,
     /// `None` = the default of the policy.
     pub(crate) sampling: Option<LocalitySampling>,
     pub(crate) min_cluster_size: Option<u64>,
     pub(crate) capacity_by_weights: bool,
     pub(crate) start_spread: u64,
+}
+
+/// What the proxies are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DataPlane {
+    Envoy,
+    Plimsoll,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,12 +200,22 @@ pub(crate) struct ScenarioEvent {
     pub(crate) from: u64,
     /// End of the event; [`NEVER`] if it does not end.
     pub(crate) until: u64,
+    /// Period of which the event covers the first half; [`NEVER`] if it has no pause.
+    pub(crate) every: u64,
     pub(crate) kind: EventKind,
 }
 
 impl ScenarioEvent {
     pub(crate) const fn is_on(&self, at: u64) -> bool {
-        self.from <= at && at < self.until
+        self.from <= at && at < self.until && (at - self.from) % self.every < self.every / 2
+    }
+
+    /// Returns the times before `end` at which it begins, pauses, goes on or ends.
+    fn changes(&self, end: u64) -> impl Iterator<Item = u64> {
+        let (from, half, until) = (self.from, (self.every / 2).max(1), self.until);
+        let pauses = (0..).map_while(move |halves| half.checked_mul(halves)?.checked_add(from));
+        let within = pauses.take_while(move |&at| at < until.min(end));
+        within.chain([until])
     }
 }
 
@@ -195,6 +230,10 @@ pub(crate) enum EventKind {
         zones: Vec<usize>,
         factor: f64,
         over: u64,
+    },
+    Fail {
+        zones: Vec<usize>,
+        failure: HostFailure,
     },
     LoseHosts {
         zones: Vec<usize>,
@@ -214,9 +253,51 @@ pub(crate) enum EventKind {
     },
 }
 
+/// How hosts of a zone fail.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct HostFailure {
+    pub(crate) how: FailureKind,
+    /// Number of hosts, counted from the first of the zone.
+    pub(crate) hosts: u32,
+    /// Share of their requests that fail.
+    pub(crate) share: f64,
+    /// Factor on the service time.
+    pub(crate) slowdown: f64,
+}
+
+impl HostFailure {
+    /// Whether health checks fail, too.
+    pub(crate) fn fails_health_checks(&self) -> bool {
+        self.how != FailureKind::Slow && self.share >= 1.0
+    }
+
+    /// Returns the share of its capacity that a failing host still offers.
+    pub(crate) fn remaining_capacity(&self) -> f64 {
+        match self.how {
+            FailureKind::Slow => 1.0 / self.slowdown,
+            _ => 1.0 - self.share,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FailureKind {
+    /// A 500 at once.
+    Error,
+    /// Requests reach the host, and no response comes.
+    Hang,
+    /// Connections are refused at once, as by a host without the process.
+    Refuse,
+    Slow,
+    /// Connections are not answered and time out, as by a host that lost its power.
+    Unreachable,
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Expectation {
     pub(crate) policy: Policy,
+    /// The bound is on the difference to this policy's value.
+    pub(crate) compared_to: Option<Policy>,
     pub(crate) metric: String,
     pub(crate) bound: f64,
     /// Whether the bound is a maximum; otherwise it is a minimum.
@@ -274,11 +355,14 @@ impl Scenario {
     /// Returns the times at which something changes, including the start. Settling times count from
     /// these.
     pub(crate) fn steps(&self) -> Vec<u64> {
-        let ends = self
+        let changes = self
             .events
             .iter()
-            .flat_map(|event| [event.from, event.until]);
-        let mut steps: Vec<u64> = ends.filter(|&at| at < self.duration).chain([0]).collect();
+            .flat_map(|event| event.changes(self.duration));
+        let mut steps: Vec<u64> = changes
+            .filter(|&at| at < self.duration)
+            .chain([0])
+            .collect();
         steps.sort_unstable();
         steps.dedup();
         steps
@@ -303,6 +387,7 @@ impl Scenario {
             EventKind::Demand { zones, factor, .. } => {
                 format!("demand of {} × {factor}", names(zones))
             }
+            EventKind::Fail { zones, failure } => self.describe_failure(&names(zones), failure),
             EventKind::LoseHosts { zones } => format!("hosts of {} are lost", names(zones)),
             EventKind::LoseZone { zones } => format!("{} is lost", names(zones)),
             EventKind::Shares { .. } => "demand is redistributed".into(),
@@ -310,6 +395,26 @@ impl Scenario {
             EventKind::Unhealthy { zones, hosts } => {
                 format!("{hosts} hosts of {} are unhealthy", names(zones))
             }
+        }
+    }
+
+    fn describe_failure(&self, zones: &str, failure: &HostFailure) -> String {
+        let most = self.zones.iter().map(Zone::host_count).max().unwrap_or(0);
+        let hosts = if failure.hosts < most {
+            format!("{} hosts of {zones}", failure.hosts)
+        } else {
+            format!("hosts of {zones}")
+        };
+        let requests = match failure.share {
+            share if share < 1.0 => format!("{} % of the requests", share * 100.0),
+            _ => "all requests".to_owned(),
+        };
+        match failure.how {
+            FailureKind::Error => format!("{hosts} answer {requests} with errors"),
+            FailureKind::Hang => format!("{hosts} do not answer {requests}"),
+            FailureKind::Refuse => format!("{hosts} refuse {requests}"),
+            FailureKind::Slow => format!("{hosts} take {} times as long", failure.slowdown),
+            FailureKind::Unreachable => format!("{hosts} are unreachable for {requests}"),
         }
     }
 

@@ -53,10 +53,14 @@ pub fn run(scenario: &Scenario, mut progress: impl FnMut(Progress)) -> Result<Re
             report.checks.push(checker::conservation(policy, totals));
             simulated(scenario, &workload, policy, run)
         };
+        report.policies.push(one);
+    }
+    let policies = report.policies.iter();
+    let results = policies.map(|one| (one.policy, &one.metrics)).collect();
+    for &policy in &scenario.policies {
         report
             .checks
-            .extend(checker::check(scenario, policy, &one.metrics));
-        report.policies.push(one);
+            .extend(checker::check(scenario, policy, &results));
     }
     Ok(report)
 }
@@ -72,6 +76,7 @@ fn simulated(scenario: &Scenario, workload: &Workload, policy: Policy, run: Run)
             .into_iter()
             .map(|ending| (ending.zone, ending.reason))
             .collect(),
+        zones_ignored: run.zones_ignored,
         series: Series::measure(&windows),
     }
 }
@@ -84,6 +89,7 @@ fn computed(scenario: &Scenario, workload: &Workload, policy: Policy) -> PolicyR
         description: policy.description(),
         metrics: optimum(&windows),
         endings: Vec::new(),
+        zones_ignored: Vec::new(),
         series: Series::optimum(&windows),
     }
 }

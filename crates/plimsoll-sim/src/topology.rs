@@ -4,12 +4,17 @@
 //! search. `world` builds assignments at the start and when health or (for the oracle) demand
 //! changes.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 
+use plimsoll_core::counts::HostSetCounts;
 use plimsoll_core::model::assignment::{
-    AssignmentParts, ClusterLoadAssignment, LbEndpoint, LocalityParts,
+    AssignmentParts, ClusterLoadAssignment, LbEndpoint, LocalityLbEndpoints, LocalityParts,
 };
 use plimsoll_core::model::health::HealthStatus;
+use plimsoll_core::planner::fleet_weights::{FleetHosts, weights_or_host_counts};
+use plimsoll_core::planner::fractions::ZoneFraction;
+use plimsoll_core::planner::weights::ReceiverWeights;
 use plimsoll_core::units::FieldError;
 
 use crate::faults::{Faults, ZoneFaults};
@@ -20,9 +25,11 @@ use crate::scenario::{Scenario, Zone};
 /// The `node.cluster` of the proxies.
 pub(crate) const FLEET: &str = "edge";
 
-/// Upstream hosts are in 10.0.0.0/8, proxies in 172.0.0.0/8.
+/// Upstream hosts are in 10.0.0.0/8, proxies in 172.0.0.0/8, endpoints that only carry the weight
+/// of a zone without proxies in 192.0.0.0/8.
 const HOSTS: u32 = 10 << 24;
 const PROXIES: u32 = 172 << 24;
+const PHANTOMS: u32 = 192 << 24;
 /// Sum of the weights by which a fleet learns the true demand: fine enough, and far below 32 bits.
 const TOTAL_WEIGHT: f64 = 1e8;
 /// Weight of the smallest host if weights represent capacities.
@@ -50,6 +57,7 @@ pub(crate) fn upstream(
     let mut number = 0;
     let mut endpoints = Vec::new();
     for (zone, faults) in scenario.zones.iter().zip(&faults.zones) {
+        let checked = scenario.host.health_checks;
         let mut lb_endpoints = Vec::new();
         for group in &zone.hosts {
             let weight = if true_capacity {
@@ -63,7 +71,7 @@ pub(crate) fn upstream(
                 number += 1;
                 endpoint.load_balancing_weight = weight.map(|weight| weight.max(1));
                 let first = num::index(lb_endpoints.len());
-                endpoint.health_status = health(faults, first);
+                endpoint.health_status = health(faults, first, checked);
                 lb_endpoints.push(endpoint);
             }
         }
@@ -103,9 +111,62 @@ pub(crate) fn fleet(
     assignment(FLEET, endpoints)
 }
 
+/// Returns the assignment of the fleet with the weights that tell stock Envoys the demand of
+/// `zones`; without zones, host counts.
+pub(crate) fn weighted_fleet(
+    fleet: &ClusterLoadAssignment,
+    zones: &[ZoneFraction],
+) -> Result<ClusterLoadAssignment, FieldError> {
+    let counts = HostSetCounts::of_assignment(fleet, 0, None);
+    let weights = weights_or_host_counts(zones, &counts, &FleetHosts::of_assignment(fleet));
+    let endpoints = weights.endpoints.iter();
+    let by_address: BTreeMap<SocketAddr, u32> =
+        endpoints.map(|one| (one.address, one.weight)).collect();
+    let mut endpoints = Vec::new();
+    for (number, entry) in (0..).zip(fleet.endpoints()) {
+        let mut lb_endpoints = entry.lb_endpoints.to_vec();
+        for endpoint in &mut lb_endpoints {
+            endpoint.load_balancing_weight = by_address.get(&endpoint.address).copied();
+        }
+        let mut phantoms = weights.phantom.iter();
+        if let Some(phantom) = phantoms.find(|phantom| phantom.locality == entry.locality) {
+            let mut endpoint = LbEndpoint::new(address(PHANTOMS, number));
+            endpoint.load_balancing_weight = Some(phantom.weight);
+            lb_endpoints.push(endpoint);
+        }
+        endpoints.push(LocalityParts {
+            locality: entry.locality.clone(),
+            lb_endpoints,
+            ..Default::default()
+        });
+    }
+    assignment(FLEET, endpoints)
+}
+
+/// Returns the assignment of the upstream cluster with the locality weights of one zone's proxies.
+pub(crate) fn weighted_upstream(
+    upstream: &ClusterLoadAssignment,
+    weights: &ReceiverWeights,
+) -> Result<ClusterLoadAssignment, FieldError> {
+    let weighted = |entry: &LocalityLbEndpoints| {
+        let mut known = weights.weights.iter();
+        LocalityParts {
+            locality: entry.locality.clone(),
+            load_balancing_weight: known
+                .find(|(locality, _)| *locality == entry.locality)
+                .and_then(|(_, weight)| *weight),
+            lb_endpoints: entry.lb_endpoints.to_vec(),
+            ..Default::default()
+        }
+    };
+    assignment(CLUSTER, upstream.endpoints().iter().map(weighted).collect())
+}
+
 /// Returns the health of the host at `position` in its zone.
-fn health(faults: &ZoneFaults, position: u32) -> HealthStatus {
-    if faults.hosts_lost || position < faults.unhealthy {
+fn health(faults: &ZoneFaults, position: u32, checked: bool) -> HealthStatus {
+    let failure = faults.failure(position).filter(|_| checked);
+    let detected = failure.is_some_and(|failure| failure.fails_health_checks());
+    if faults.hosts_lost || position < faults.unhealthy || detected {
         HealthStatus::Unhealthy
     } else {
         HealthStatus::Healthy

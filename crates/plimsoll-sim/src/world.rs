@@ -5,32 +5,39 @@
 
 mod changes;
 mod control;
+mod objective;
 mod queue;
 mod reports;
 mod requests;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use plimsoll_core::host::Host;
-use plimsoll_core::locality_picking::demand::FractionMap;
 use plimsoll_core::model::assignment::ClusterLoadAssignment;
 use plimsoll_core::model::cluster::ClusterConfig;
 use plimsoll_core::model::load_report::{ClusterStats, Node};
+use plimsoll_core::planner::Plan;
+use plimsoll_core::planner::fractions::ZoneFraction;
+use plimsoll_core::planner::weights::ReceiverWeights;
 use plimsoll_core::units::FieldError;
 
 use crate::control_plane::ControlPlane;
 use crate::faults::Faults;
 use crate::host_model::Hosts;
+use crate::ignored_zones::Ignored;
 use crate::metrics::recorder::Recorder;
 use crate::network::Network;
 use crate::num;
 use crate::policy::Policy;
 use crate::proxy::Proxy;
+use crate::report::ZonesIgnored;
 use crate::scenario::{NEVER, Scenario};
 use crate::topology;
 use crate::workload::{Stream, Workload};
+use objective::Planning;
 use queue::{Event, EventQueue, Slab};
 use requests::Request;
 
@@ -39,6 +46,7 @@ pub(crate) struct Run {
     pub(crate) recorder: Recorder,
     /// Final routing of the first proxy of each zone.
     pub(crate) endings: Vec<FinalRouting>,
+    pub(crate) zones_ignored: Vec<ZonesIgnored>,
 }
 
 /// Why a proxy routes as it does at the end of a run, as `explain` reports it.
@@ -54,6 +62,13 @@ pub(crate) struct World<'a> {
     workload: &'a Workload,
     policy: Policy,
     config: Arc<ClusterConfig>,
+    /// Sent instead while a zone fails into which measured demand would spill.
+    failing_config: Arc<ClusterConfig>,
+    /// Sent while a zone is tried.
+    trial_config: Arc<ClusterConfig>,
+    delivery: Delivery,
+    /// The latest plan that arrived.
+    plan: Option<Arc<Plan>>,
     now: u64,
     queue: EventQueue,
     recorder: Recorder,
@@ -65,13 +80,27 @@ pub(crate) struct World<'a> {
     control: Option<ControlPlane>,
     planner_timer_at: u64,
     load_reports: Slab<(Node, ClusterStats)>,
-    fractions: Slab<FractionMap>,
+    plans: Slab<Arc<Plan>>,
+    /// Demand that stock Envoys were sent last; if empty, host counts.
+    sent_zones: Vec<ZoneFraction>,
     /// Faults in effect now; `upstream` and `fleet` reflect those that have been detected.
     faults: Faults,
     upstream: ClusterLoadAssignment,
     fleet: ClusterLoadAssignment,
     /// Demand last given to the oracle policy.
     announced: Vec<f64>,
+    /// `None` if all zones shall be equally full.
+    planning: Option<Planning>,
+}
+
+/// What proxies are sent for the cluster.
+#[derive(Debug, PartialEq)]
+enum Delivery {
+    /// The settings of the policy, without weights.
+    Steered,
+    HostCounts,
+    /// Locality weights between host counts and demand, while a zone is tried that was unseen.
+    Trial(Vec<ReceiverWeights>),
 }
 
 #[derive(Debug)]
@@ -84,6 +113,8 @@ struct BalancerSlot {
     /// Time of the balancer's posted timer event; [`NEVER`] = none.
     timer_at: u64,
     starts: usize,
+    /// When zones were ignored by proxies that ended.
+    ignored: Vec<Ignored>,
 }
 
 #[derive(Debug)]
@@ -113,11 +144,16 @@ impl<'a> World<'a> {
         }
         let mut hosts = Hosts::new(scenario);
         hosts.apply(&faults);
+        let config = policy.cluster_config(scenario)?;
         let mut world = Self {
             scenario,
             workload,
             policy,
-            config: policy.checked_config(scenario)?,
+            trial_config: Arc::new(config.with_locality_weights()),
+            config: Arc::new(config),
+            failing_config: Arc::new(policy.config_while_failing(scenario)?),
+            delivery: Delivery::Steered,
+            plan: None,
             now: 0,
             queue: EventQueue::default(),
             recorder: Recorder::new(scenario),
@@ -129,7 +165,9 @@ impl<'a> World<'a> {
             control,
             planner_timer_at: NEVER,
             load_reports: Slab::default(),
-            fractions: Slab::default(),
+            plans: Slab::default(),
+            sent_zones: Vec::new(),
+            planning: Planning::new(scenario, policy),
             faults,
             upstream,
             fleet,
@@ -155,6 +193,7 @@ impl<'a> World<'a> {
         progress(self.scenario.duration);
         Run {
             endings: self.endings(),
+            zones_ignored: self.zones_ignored(),
             recorder: self.recorder,
         }
     }
@@ -164,11 +203,11 @@ impl<'a> World<'a> {
             Event::Response(number) => self.response(number),
             Event::Arrival(balancer) => self.arrival(balancer),
             Event::Detected(step) => self.detected(step),
-            Event::Fractions(number) => self.fractions_arrive(number),
             Event::LoadReport(balancer) => self.send_load_report(balancer),
             Event::LoadReportArrives(number) => self.load_report_arrives(number),
             Event::Oracle => self.oracle(),
             Event::OutOfBand(host) => self.out_of_band(host),
+            Event::Plan(number) => self.plan_arrives(number),
             Event::PlannerTimer => self.planner_timer(),
             Event::Report(number) => self.report_arrives(number),
             Event::Start(balancer) => self.start(balancer),
@@ -197,6 +236,32 @@ impl<'a> World<'a> {
             slot.timer_at = due;
             self.queue.post(due, Event::Timer(balancer));
         }
+    }
+
+    /// Returns when zones were ignored. Proxies that did at the same time for the same reason are
+    /// listed together.
+    fn zones_ignored(&mut self) -> Vec<ZonesIgnored> {
+        let mut found: BTreeMap<(u64, u64, Arc<str>), Vec<String>> = BTreeMap::new();
+        for slot in self.balancers.iter_mut().filter(|slot| slot.number == 0) {
+            let end = self.scenario.duration;
+            if let Some(proxy) = &mut slot.proxy {
+                slot.ignored.extend(proxy.take_ignored_zones(end));
+            }
+            for one in slot.ignored.drain(..) {
+                let zones = found.entry((one.from, one.until, one.reason)).or_default();
+                zones.push(self.scenario.zones[slot.zone].name.clone());
+            }
+        }
+        let entries = found.into_iter().map(|((from, until, reason), at)| {
+            let ended = until < self.scenario.duration;
+            ZonesIgnored {
+                at,
+                from_s: num::seconds(from),
+                until_s: ended.then(|| num::seconds(until)),
+                reason: reason.to_string(),
+            }
+        });
+        entries.collect()
     }
 
     fn endings(&mut self) -> Vec<FinalRouting> {
@@ -229,6 +294,7 @@ fn balancers(scenario: &Scenario) -> Vec<BalancerSlot> {
             proxy: None,
             timer_at: NEVER,
             starts: 0,
+            ignored: Vec::new(),
         })
         .collect()
 }

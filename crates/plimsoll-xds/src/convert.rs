@@ -20,10 +20,10 @@ pub(crate) mod route;
 mod route_match;
 
 use plimsoll_core::units::FieldError;
+use plimsoll_schema::ProtoEnum;
 use plimsoll_schema::error::DecodeError;
+use plimsoll_schema::pb::named;
 use prost::Message;
-
-use plimsoll_schema::{EnumValues, ProtoEnum};
 
 /// Handling of fields that would have no effect. A server also sends fields meant for other
 /// clients, so messages of a server are read as Envoy and gRPC read them; a person expects every
@@ -72,20 +72,6 @@ fn exactly_one<T, const N: usize>(
         (Some(value), None) => Ok(value),
         _ => Err(FieldError::new("", reason)),
     }
-}
-
-/// Returns the enum value of a number; an unknown number is an error.
-fn named<T: ProtoEnum>(number: i32, path: &str) -> Result<T, FieldError> {
-    let mut values = T::VALUES.iter();
-    let found = values.find(|(_, known, _)| *known == i64::from(number));
-    found.map(|&(_, _, value)| value).ok_or_else(|| {
-        let names: Vec<_> = EnumValues::of::<T>().iter().map(|(name, _)| name).collect();
-        let reason = format!(
-            "unknown value {number}, expected one of {}",
-            names.join(", ")
-        );
-        FieldError::new(path, reason)
-    })
 }
 
 fn number<T: ProtoEnum + PartialEq>(value: T) -> i32 {

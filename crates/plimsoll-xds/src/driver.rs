@@ -21,13 +21,16 @@ mod request_limits;
 mod server;
 mod servers;
 mod session;
+#[cfg(feature = "tls")]
+mod tls;
 mod trimmed;
 
 pub use crate::clock::Clock;
 pub use accept::{Accept, ClientIdentity, ClientInfo, Connection};
 pub use backoff::Backoff;
+pub use codec::BytesCodec;
 pub use connect::ConnectOptions;
-pub use connector::{Connecting, Connector, Socket};
+pub use connector::{Connecting, Connector, Socket, Sockets};
 pub use handler::{
     AdsHandler, AdsObserver, AdsOpening, AdsSession, LrsHandler, LrsInstructions, LrsReporter,
     LrsSession, Refusal,
@@ -35,6 +38,8 @@ pub use handler::{
 pub use request_limits::{RequestLimit, RequestLimits};
 pub use server::{ServerOptions, serve};
 pub use servers::Servers;
+#[cfg(feature = "tls")]
+pub use tls::connect_tls;
 /// gRPC status with which streams end.
 pub use tonic::{Code, Status};
 

@@ -12,6 +12,7 @@
 //! | `replica` | records that replicas of a control plane share | `messages` |
 //! | `clock` | the clock of drivers | `clock` |
 //! | `driver` | gRPC streams over sockets | `driver` |
+//! | `orca::oob::OobStreams` | out-of-band load reports over sockets | `oob` |
 //!
 //! Nothing is decided here: a decoder returns a checked type, or an error with the field path.
 
@@ -19,7 +20,6 @@
 
 #[cfg(feature = "messages")]
 pub mod ads;
-pub mod backoff;
 #[cfg(feature = "messages")]
 pub mod bootstrap;
 #[cfg(feature = "clock")]
@@ -32,7 +32,7 @@ pub mod driver;
 pub mod error_chain;
 pub mod grpc_frame;
 pub mod grpc_health;
-#[cfg(feature = "driver")]
+#[cfg(any(feature = "driver", feature = "oob"))]
 mod log_lines;
 pub mod lrs;
 pub mod node;
@@ -51,9 +51,10 @@ pub mod wire;
 #[cfg(feature = "messages")]
 pub mod yaml;
 
-#[cfg(feature = "driver")]
+#[cfg(any(feature = "driver", feature = "oob"))]
 #[doc(hidden)]
 pub use log_lines::LOG_LINES;
+pub use plimsoll_core::backoff;
 #[cfg(feature = "messages")]
 pub use plimsoll_schema as schema;
 #[cfg(feature = "messages")]

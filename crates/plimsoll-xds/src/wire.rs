@@ -4,12 +4,13 @@
 //! field path. Encoders cannot fail.
 
 pub use crate::convert::assignment::{
-    AssignmentEdits, AssignmentOut, Edit, EndpointOut, LocalityEdit, LocalityOut,
-    decode_assignment, decode_endpoints, encode_assignment, rewrite_assignment,
+    AssignmentEdits, AssignmentOut, Edit, EndpointOut, HEALTH_STATUS, LocalityEdit, LocalityOut,
+    MODULE_METADATA, decode_assignment, decode_endpoints, encode_assignment, rewrite_assignment,
 };
 pub use crate::convert::cluster::{
     ClassicBasis, ClusterIn, ClusterOut, LocalityDelivery, decode_cluster, decode_upstream_cluster,
-    encode_cluster, rewrite_cluster_policy, rewrite_load_reporting,
+    encode_cluster, rewrite_cluster_policy, rewrite_extensions, rewrite_load_reporting,
+    rewrite_panic_threshold,
 };
 pub use crate::convert::decode_listener::{ApiListener, RouteSource, decode_listener};
 pub use crate::convert::discovery::{

@@ -12,7 +12,6 @@ mod demo;
 mod documented;
 mod explain;
 mod proxy;
-mod reference;
 mod schema;
 mod sim;
 mod top;
@@ -48,7 +47,6 @@ enum Command {
     Demo(demo::Args),
     Explain(explain::Args),
     Proxy(proxy::Args),
-    Reference(reference::Args),
     Schema(schema::Args),
     Sim(sim::Args),
     Top(top::Args),
@@ -116,7 +114,6 @@ pub(crate) fn run(cli: Cli, out: &mut impl Write) -> anyhow::Result<Exit> {
         Command::Demo(args) => demo::run(args, out),
         Command::Explain(args) => explain::run(&args, out),
         Command::Proxy(args) => proxy::run(args, out),
-        Command::Reference(args) => reference::run(&args, out),
         Command::Schema(args) => schema::run(&args, out),
         Command::Sim(args) => sim::run(&args, out),
         Command::Top(args) => top::run(&args, out),

@@ -10,30 +10,34 @@ mod clusters;
 mod explanation_cache;
 mod nodes;
 mod replicas;
+mod withheld;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use plimsoll_admin::HISTORY_PATH;
 use plimsoll_admin::source::{BoxFuture, Rejection, ShuttingDown, Source};
 use plimsoll_admin::state::{Cost, DashboardState, EventState, Notice, Severity};
 use plimsoll_admin::what_if::{ExplainQuestion, WhatIfAnswer, WhatIfQuestion};
-use plimsoll_control::config::Insecure;
+use plimsoll_admin::{Dashboard, HISTORY_PATH};
+use plimsoll_control::config::{Insecure, Mode};
 use plimsoll_control::delivery::NodeClass;
 use plimsoll_control::explain::{ExplainError, Question, Routing};
-use plimsoll_control::kubernetes::KubernetesState;
+use plimsoll_control::fleet_plan::ServicePlan;
 use plimsoll_control::load_line::LoadLines;
 use plimsoll_control::relay::RelayStatus;
 use plimsoll_control::run::{Bound, Context};
 use plimsoll_control::server::{EventSeverity, RecentEvent, StreamRecord};
+use plimsoll_control::sources::SourceState;
 use plimsoll_control::state::{State, Suspicion};
 use plimsoll_control::unreported::{Subscriptions, Unreported};
 use plimsoll_core::explain::Explanation;
 use plimsoll_core::model::locality::Locality;
+use plimsoll_core::planner::Plan;
 use plimsoll_core::time::Instant;
 use plimsoll_core::units::FieldError;
-use plimsoll_serve::{AdminPath, ReloadCounts};
+use plimsoll_serve::{AdminOptions, AdminPath, ReloadCounts};
 use plimsoll_xds::driver::Clock;
 
 use explanation_cache::ExplanationCache;
@@ -61,7 +65,7 @@ struct Observations {
     recent_events: Vec<RecentEvent>,
     reloads: ReloadCounts,
     relay: RelayStatus,
-    kubernetes: Option<KubernetesState>,
+    sources: Vec<SourceState>,
     /// Addresses of ADS and LRS, and of the admin API, if other machines can connect to them
     /// without TLS.
     insecure: [Option<SocketAddr>; 2],
@@ -108,7 +112,7 @@ impl Source for ControlSource {
                 recent_events: handle.recent().all(),
                 reloads: self.context.reloads.counts(),
                 relay: handle.upstreams().status(),
-                kubernetes: handle.kubernetes(),
+                sources: handle.sources(),
                 insecure: insecure(&self.context),
                 lines,
                 wall_clock: self.wall_clock,
@@ -172,6 +176,16 @@ impl Source for ControlSource {
     }
 }
 
+/// Serves the dashboard on the admin address of a control plane.
+pub(crate) fn admin_options(context: Context) -> AdminOptions {
+    let dashboard = Dashboard::new(ControlSource::new(context));
+    AdminOptions {
+        pages: Some(dashboard.recording().router()),
+        listed: vec![history_path()],
+        ..AdminOptions::default()
+    }
+}
+
 /// Returns the documentation of the history, which the dashboard serves.
 pub(crate) const fn history_path() -> AdminPath {
     let (path, query, about) = HISTORY_PATH;
@@ -205,7 +219,7 @@ fn document(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         taken_unix_ms: observed.wall_clock.at(now),
         notices: notices(state, observed, &nodes, now),
-        cost: cost(&state.config().cost),
+        cost: cost(&state.config().operation.cost),
         clusters: clusters::clusters(state, observed.wall_clock, cache, &observed.lines, now),
         nodes: Some(nodes),
         replicas: replicas::table(state, observed.wall_clock),
@@ -271,9 +285,7 @@ fn notices(
         let text = format!("relay: {connected} of {streams} streams are connected");
         add(Severity::Warning, text);
     }
-    if let Some(kubernetes) = &observed.kubernetes {
-        notices.extend(kubernetes_notices(kubernetes));
-    }
+    notices.extend(observed.sources.iter().flat_map(source_notices));
     let mut add = |severity, text| notices.push(Notice { severity, text });
     let unreported = Unreported::new(state, &observed.subscriptions, now);
     if let Some((_, id, names)) = unreported.iter().next() {
@@ -285,9 +297,11 @@ fn notices(
         );
         add(Severity::Warning, text);
     }
+    notices.extend(failing_zones(state));
     notices.extend(replicas::notices(state));
     notices.extend(suspicious_nodes(state, now));
     notices.extend(subsets_ignored(state));
+    notices.extend(without_effect(state).chain(withheld::notices(state, now)));
     let mut add = |severity, text| notices.push(Notice { severity, text });
     let waiting = observed.reloads.restart_needed.join(", ");
     if !waiting.is_empty() {
@@ -305,33 +319,34 @@ fn notices(
     notices
 }
 
-/// Returns what is wrong with the Kubernetes cluster whose services are used.
-fn kubernetes_notices(kubernetes: &KubernetesState) -> Vec<Notice> {
+/// Returns what is wrong with a source of services.
+fn source_notices(source: &SourceState) -> Vec<Notice> {
     let mut notices = Vec::new();
     let mut add = |severity, text| notices.push(Notice { severity, text });
-    match &kubernetes.failing {
-        Some((since, reason)) if kubernetes.is_synced => {
+    let name = source.id.name();
+    match &source.failing {
+        Some((since, reason)) if source.is_synced => {
             let seconds = since.as_secs();
             let text = format!(
-                "the Kubernetes API server has not answered for {seconds} s: services and \
-                 endpoints stay as they were ({reason})"
+                "{name} has not answered for {seconds} s: services and endpoints stay as they were \
+                 ({reason})"
             );
             add(Severity::Error, text);
         }
         Some((_, reason)) => {
             let text = format!(
-                "services of Kubernetes have not been listed since the start, and proxies are \
-                 refused until they are ({reason})"
+                "services of {name} have not been listed since the start, and proxies are refused \
+                 until they are ({reason})"
             );
             add(Severity::Error, text);
         }
         None => {}
     }
-    if kubernetes.held > 0 {
+    if source.held > 0 {
         let text = format!(
-            "the last list of Kubernetes lacks {} that were known: they stay for \
-             kubernetes.removal_delay",
-            counted(kubernetes.held, "object")
+            "the last list of {name} lacks {} that were known: they stay for {}.removal_delay",
+            counted(source.held, "object"),
+            source.id.label()
         );
         add(Severity::Error, text);
     }
@@ -399,6 +414,72 @@ fn unknown_localities(state: &State) -> impl Iterator<Item = String> {
     })
 }
 
+/// Names the zones whose requests fail or are not seen any more, by fleet and service.
+fn failing_zones(state: &State) -> Vec<Notice> {
+    let mut notices = Vec::new();
+    for (fleet, _) in state.fleets().iter() {
+        for service in state.shown_services() {
+            let plan = state.fleet_plan(fleet);
+            let own = plan.and_then(|plan| plan.services.get(service.name()));
+            let enforced = own.filter(|_| service.mode == Mode::Enforce);
+            let withheld = enforced.map(ServicePlan::withheld).unwrap_or_default();
+            let measured = state.measured_plan(fleet, Some(service.name()));
+            let mut failing = withheld.failing.clone();
+            failing.extend(
+                measured
+                    .into_iter()
+                    .flat_map(|plan| plan.failing.iter().cloned()),
+            );
+            let name = service.name();
+            if !failing.is_empty() {
+                let consequence = if withheld.failing.is_empty() {
+                    ""
+                } else {
+                    "; host counts decide until it recovers, so that nobody spills into it"
+                };
+                let places = places(&failing, measured);
+                notices.push(Notice {
+                    severity: Severity::Error,
+                    text: format!("requests of {fleet} to {name} fail {places}{consequence}"),
+                });
+            }
+            if !withheld.unseen.is_empty() {
+                let zones = joined(&withheld.unseen);
+                notices.push(Notice {
+                    severity: Severity::Warning,
+                    text: format!(
+                        "{fleet} reports no requests to {name} in {zones} any more; host counts \
+                         decide, and it is tried now and then"
+                    ),
+                });
+            }
+        }
+    }
+    notices.truncate(MAX_SUSPICIONS);
+    notices
+}
+
+/// Says where requests fail: in zones, or from some zones to others.
+fn places(failing: &BTreeSet<Locality>, measured: Option<&Arc<Plan>>) -> String {
+    let mut zones = Vec::new();
+    let mut links = Vec::new();
+    for zone in failing {
+        let from = measured.map(|plan| plan.fails_only_from(zone));
+        match from.unwrap_or_default() {
+            from if from.is_empty() => zones.push(zone),
+            from => links.push(format!("from {} to {zone}", joined(from))),
+        }
+    }
+    let zones = (!zones.is_empty()).then(|| format!("in {}", joined(zones)));
+    let places: Vec<String> = zones.into_iter().chain(links).collect();
+    places.join(" and ")
+}
+
+fn joined<'a>(zones: impl IntoIterator<Item = &'a Locality>) -> String {
+    let names: Vec<String> = zones.into_iter().map(ToString::to_string).collect();
+    names.join(", ")
+}
+
 /// Most notices about suspicious nodes.
 const MAX_SUSPICIONS: usize = 10;
 
@@ -423,6 +504,16 @@ fn subsets_ignored(state: &State) -> Option<Notice> {
     Some(Notice {
         severity: Severity::Warning,
         text: format!("{nodes} do not support subsets and send to all hosts of {names}"),
+    })
+}
+
+/// Warns of services that ask for demand which cannot steer them: of a relay, whose policies are
+/// learned later, or of a source beside the files.
+fn without_effect(state: &State) -> impl Iterator<Item = Notice> + use<> {
+    let found = state.without_effect().into_iter().take(MAX_SUSPICIONS);
+    found.map(|(cluster, error)| Notice {
+        severity: Severity::Warning,
+        text: format!("{cluster}: {error}"),
     })
 }
 
@@ -456,11 +547,6 @@ impl WallClock {
         let age = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
         self.at(Instant::from_nanos(now.as_nanos().saturating_sub(age)))
     }
-}
-
-pub(crate) fn unix_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    millis(since.unwrap_or_default())
 }
 
 fn millis(duration: Duration) -> u64 {

@@ -3,6 +3,8 @@
 plimsoll_core::log_lines! {
     /// SIGTERM or SIGINT arrived. Listeners are closed and requests in flight are finished.
     SHUTTING_DOWN = Info, "shutting down", "";
-    /// A request of the demo's load generator failed. The demo counts and shows it.
-    DEMO_REQUEST_FAILED = Debug, "request of the load generator failed", "";
+    /// A library repeats a line too often, for example because of what a peer sends. Further ones
+    /// of the next minute are not written; `library` and `line` say where they come from.
+    LINES_SUPPRESSED = Warn, "a library repeats a log line; suppressing it for a minute",
+        "Look for a peer that misbehaves; metrics count all connections and requests.";
 }

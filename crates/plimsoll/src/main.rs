@@ -6,13 +6,12 @@
 mod check;
 mod cmd;
 mod dashboard;
-mod demo;
-mod fetch;
 mod log_lines;
 mod logging;
 mod memory;
 mod own_zone;
 mod proxy_dashboard;
+#[cfg(test)]
 mod reference;
 mod render;
 mod scenario;

@@ -13,7 +13,7 @@ mod what_if;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use plimsoll_admin::source::{BoxFuture, Rejection, ShuttingDown, Source};
-use plimsoll_admin::state::{Cost, DashboardState, Notice, Severity};
+use plimsoll_admin::state::{Cost, DashboardState, Notice, Severity, unix_ms};
 use plimsoll_admin::what_if::{ExplainQuestion, WhatIfAnswer, WhatIfQuestion};
 use plimsoll_client::XdsState;
 use plimsoll_core::explain::Explanation;
@@ -23,7 +23,7 @@ use plimsoll_xds::driver::Clock;
 
 use rates::Rates;
 
-use crate::dashboard::{WallClock, refused, unix_ms};
+use crate::dashboard::{WallClock, refused};
 
 const ONE_PROXY: &str = "This page shows one proxy: requests and costs are its own. The dashboard \
                          of the control plane shows demand and load of every zone.";

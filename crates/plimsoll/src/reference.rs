@@ -1,6 +1,8 @@
 //! Generator of docs/reference: pages from the schemas of configuration files, the tables of
-//! metrics and admin paths, and the command line. One module per kind of page. `cmd::reference`
-//! writes the pages; a test there compares them with the files in the repository.
+//! metrics and admin paths, and the command line. One module per kind of page.
+//!
+//! For developers, so it is compiled with the tests and not shipped. The test here compares the
+//! pages with the files in the repository; `make reference` has it write them.
 
 mod admin_api;
 mod commands;
@@ -9,19 +11,29 @@ mod deliveries;
 mod log_lines;
 mod metrics;
 
+use std::fs;
+use std::path::Path;
+
+use clap::CommandFactory as _;
+
 use config::Messages;
 
+use crate::cmd::Cli;
 use crate::schema::Subject;
 
-pub(crate) struct Page {
-    pub(crate) file: &'static str,
-    pub(crate) text: String,
+const DIRECTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference");
+/// Set to write the pages instead.
+const ACCEPT: &str = "PLIMSOLL_REFERENCE_ACCEPT";
+
+struct Page {
+    file: &'static str,
+    text: String,
 }
 
-const NOTE: &str = "Generated from the code by `plimsoll reference docs/reference` and compared by \
-                    a test. Change the code, not this page.";
+const NOTE: &str = "Generated from the code by `make reference` and compared by a test. \
+                    Change the code, not this page.";
 
-pub(crate) fn pages(command: clap::Command) -> Vec<Page> {
+fn pages(command: clap::Command) -> Vec<Page> {
     let mut messages = Messages::default();
     let files = [
         ("cluster.md", Subject::Cluster, CLUSTER),
@@ -77,3 +89,31 @@ for editors.";
 const SIM: &str = "\
 TOML. [simulator.md](../simulator.md#a-scenario) explains scenarios; `plimsoll schema sim` prints \
 their JSON Schema for editors. Durations are strings: `250ms`, `90s`, `10m`, `1h`.";
+
+#[test]
+fn the_pages_in_the_repository_are_current() {
+    let pages = pages(Cli::command());
+    let accepts = std::env::var_os(ACCEPT).is_some();
+    for page in &pages {
+        let path = Path::new(DIRECTORY).join(page.file);
+        if accepts {
+            fs::write(&path, &page.text).unwrap();
+        }
+        let found = fs::read_to_string(path).unwrap_or_default();
+        let different = found.lines().zip(page.text.lines()).find(|(a, b)| a != b);
+        assert!(
+            found == page.text,
+            "docs/reference/{} is not current, first difference {different:?}: refresh it with \
+             `make reference`",
+            page.file
+        );
+    }
+    let mut written: Vec<_> = fs::read_dir(DIRECTORY)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    written.sort();
+    let mut known: Vec<_> = pages.iter().map(|page| page.file.to_owned()).collect();
+    known.sort();
+    assert_eq!(written, known, "a file that the generator does not write");
+}

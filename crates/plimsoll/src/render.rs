@@ -18,7 +18,6 @@ use plimsoll_core::explain::Explanation;
 
 pub(crate) use style::Style;
 pub(crate) use top::{PageSize, banner, page as top};
-pub(crate) use wrap::wrap_to;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Heading<'a> {

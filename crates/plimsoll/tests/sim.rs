@@ -228,3 +228,41 @@ fn a_broken_pipe_is_not_an_error() {
         (Some(0), "")
     );
 }
+
+/// The simulator and the control plane send the same settings for a service that wrote nothing
+/// about demand, and for one with `load_aware_locality`.
+#[test]
+fn policies_have_the_settings_that_the_control_plane_sends() {
+    use plimsoll_control::config::{ConfigFile, ControlConfig};
+    use plimsoll_control::delivery::{NodeClass, steered_config, steering};
+    use plimsoll_sim::{Policy, Scenario};
+
+    let child = "typed_extension_config: {name: r, typed_config: {'@type': \
+                 type.googleapis.com/envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin}}";
+    let convergent = format!(
+        ", load_balancing_policy: {{policies: [{{typed_extension_config: {{name: l, typed_config: \
+         {{'@type': type.googleapis.com/envoy.extensions.load_balancing_policies.\
+         load_aware_locality.v3.LoadAwareLocality, endpoint_picking_policy: {{policies: [{{{child}\
+         }}]}}, spill_controller: CONVERGENT}}}}}}]}}"
+    );
+    let endpoints = "endpoints: [{locality: {zone: a}, lb_endpoints: ['10.0.0.1:80']}]";
+    for (policy, cluster, data_plane, class) in [
+        (Policy::LrsByReporter, "", "plimsoll", NodeClass::Plimsoll),
+        (Policy::LrsByReporter, "", "envoy", NodeClass::Envoy),
+        (
+            Policy::Hybrid,
+            &*convergent,
+            "plimsoll",
+            NodeClass::Plimsoll,
+        ),
+    ] {
+        let text = format!("services: [{{cluster: {{name: orders{cluster}}}, {endpoints}}}]");
+        let name = "test".to_owned();
+        let config = ControlConfig::parse(&ConfigFile { name, text }, &[]).unwrap();
+        let service = &config.services["orders"];
+        let sent = steered_config(service, steering(service, class));
+        let scenario = format!("{SCENARIO}\n[balancer]\ndata_plane = \"{data_plane}\"\n");
+        let simulated = policy.cluster_config(&Scenario::parse(&scenario).unwrap());
+        assert_eq!(simulated.unwrap(), sent, "{policy:?} at {data_plane}");
+    }
+}

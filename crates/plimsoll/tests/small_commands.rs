@@ -29,7 +29,9 @@ fn write_file(directory: &Path, name: &str, content: &str) -> String {
 
 #[test]
 fn shipped_files_are_valid_and_recognized() {
-    let mut files = vec![("examples/control/control.yaml".to_owned(), "control")];
+    let mut files = ["control.yaml", "consul.yaml"]
+        .map(|name| (format!("examples/control/{name}"), "control"))
+        .to_vec();
     for (directory, extension, kind) in [
         ("examples/explain", "yaml", "explain"),
         ("crates/plimsoll-sim/scenarios", "toml", "sim"),

@@ -4,9 +4,25 @@ use plimsoll_xds::upstream::{Discovery, UpstreamOptions};
 
 use crate::error::{Error, ErrorKind};
 
+/// What of this crate is compiled in.
+#[derive(Clone, Copy)]
+struct Features {
+    tls: bool,
+    xds: bool,
+}
+
+const COMPILED: Features = Features {
+    tls: cfg!(feature = "tls"),
+    xds: cfg!(feature = "xds"),
+};
+
 /// Fails if `options` of `cluster` need a Cargo feature that is not enabled.
 pub(crate) fn check(cluster: &str, options: &UpstreamOptions) -> Result<(), Error> {
-    let missing = missing(options);
+    check_with(COMPILED, cluster, options)
+}
+
+fn check_with(features: Features, cluster: &str, options: &UpstreamOptions) -> Result<(), Error> {
+    let missing = missing(features, options);
     missing.map_or(Ok(()), |(what, feature)| {
         let message = format!(
             "cluster {cluster:?} uses {what}, which is not compiled in: enable the feature \
@@ -17,11 +33,11 @@ pub(crate) fn check(cluster: &str, options: &UpstreamOptions) -> Result<(), Erro
 }
 
 /// Returns a setting and the feature that it needs.
-fn missing(options: &UpstreamOptions) -> Option<(&'static str, &'static str)> {
-    if cfg!(not(feature = "tls")) && options.tls.is_some() {
+fn missing(features: Features, options: &UpstreamOptions) -> Option<(&'static str, &'static str)> {
+    if !features.tls && options.tls.is_some() {
         return Some(("TLS", "tls-ring (or tls-aws-lc-rs, or tls)"));
     }
-    if cfg!(not(feature = "xds")) && matches!(options.discovery, Discovery::Eds { .. }) {
+    if !features.xds && matches!(options.discovery, Discovery::Eds { .. }) {
         return Some(("EDS", "xds"));
     }
     None
@@ -33,9 +49,9 @@ mod tests {
 
     use super::*;
 
-    /// Runs with all features, and without any in the step `features` of `make test`.
     #[test]
     fn a_missing_feature_is_named() {
+        let none = UpstreamOptions::default();
         let tls = UpstreamOptions {
             tls: Some(UpstreamTls::default()),
             ..Default::default()
@@ -47,18 +63,20 @@ mod tests {
             },
             ..Default::default()
         };
-        for (options, compiled_in, feature) in [
-            (UpstreamOptions::default(), true, ""),
-            (tls, cfg!(feature = "tls"), "tls-ring"),
-            (eds, cfg!(feature = "xds"), "xds"),
-        ] {
-            match check("orders", &options) {
-                Ok(()) => assert!(compiled_in, "{feature}"),
-                Err(error) => {
-                    assert!(!compiled_in, "{error}");
-                    assert!(error.to_string().contains(feature), "{error}");
-                }
-            }
+        let refusal = |tls, xds, options| {
+            let refused = check_with(Features { tls, xds }, "orders", options);
+            refused.err().map(|error| error.to_string())
+        };
+        let named = |error: Option<String>, feature| {
+            error.is_some_and(|error| error.contains(&format!("enable the feature {feature} ")))
+        };
+        for other in [false, true] {
+            assert_eq!(refusal(other, other, &none), None);
+            assert_eq!(refusal(true, other, &tls), None);
+            assert_eq!(refusal(other, true, &eds), None);
+            let tls_or = "tls-ring (or tls-aws-lc-rs, or tls)";
+            assert!(named(refusal(false, other, &tls), tls_or));
+            assert!(named(refusal(other, false, &eds), "xds"));
         }
     }
 }

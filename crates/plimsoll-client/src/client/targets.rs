@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_xds::route::RouteConfiguration;
+use tokio::time::Instant;
 
 use super::Client;
 use crate::cluster::Cluster;
@@ -75,6 +76,12 @@ impl Client {
             _ => self.0.initial_fetch.fall_back(&waiting(listener)),
         };
         fallback.map(Some).ok_or(error)
+    }
+
+    /// Whether requests no longer wait for the routes of a target.
+    pub(crate) fn routes_overdue(&self, listener: &str) -> bool {
+        let deadline = self.0.xds.as_ref().and_then(|xds| xds.deadline(listener));
+        deadline.is_some_and(|deadline| deadline <= Instant::now())
     }
 
     /// Error of a request whose own timeout ended while it waited for routes.

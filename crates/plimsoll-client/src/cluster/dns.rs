@@ -90,14 +90,11 @@ async fn run(
             .into_iter()
             .map(|(_, host)| async move { (host, resolve(host, options.lookup_family).await) });
         for (host, resolved) in futures_util::future::join_all(lookups).await {
-            match resolved {
-                Ok(mut addresses) => {
-                    addresses.truncate(if logical { 1 } else { usize::MAX });
-                    failures.handle_success(name, host);
-                    found.insert(host.to_owned(), addresses);
-                }
-                Err(error) => failures.handle_failure(name, host, describe(&error)),
-            }
+            let resolved = resolved.map(|mut addresses| {
+                addresses.truncate(if logical { 1 } else { usize::MAX });
+                addresses
+            });
+            learn(&mut found, &mut failures, name, host, resolved);
         }
         shared.set_problem(failures.describe());
         let addresses = |host: &str| found.get(host).map_or(&[][..], Vec::as_slice);
@@ -117,6 +114,23 @@ async fn run(
             }
         }
         tokio::time::sleep(options.refresh_rate.max(Duration::from_millis(1))).await;
+    }
+}
+
+/// Learns the addresses of a name; those of the last successful lookup stay after a failed one.
+fn learn(
+    found: &mut ResolvedHosts,
+    failures: &mut Failures,
+    cluster: &str,
+    host: &str,
+    resolved: std::io::Result<Vec<IpAddr>>,
+) {
+    match resolved {
+        Ok(addresses) => {
+            failures.handle_success(cluster, host);
+            found.insert(host.to_owned(), addresses);
+        }
+        Err(error) => failures.handle_failure(cluster, host, describe(&error)),
     }
 }
 
@@ -212,6 +226,25 @@ mod tests {
         assert_eq!(failures.describe().unwrap(), one);
         failures.handle_success("orders", "b");
         assert_eq!(failures.describe(), None);
+    }
+
+    #[test]
+    fn names_that_stop_resolving_keep_their_addresses() {
+        let (mut found, mut failures) = (ResolvedHosts::new(), Failures::default());
+        let mut learn = |resolved| {
+            learn(&mut found, &mut failures, "orders", "a", resolved);
+            (found.get("a").cloned(), failures.describe().is_some())
+        };
+        let timed_out = || Err(std::io::Error::from(std::io::ErrorKind::TimedOut));
+        let addresses: Vec<IpAddr> = vec!["10.0.0.1".parse().unwrap()];
+        assert_eq!(learn(timed_out()), (None, true));
+        assert_eq!(
+            learn(Ok(addresses.clone())),
+            (Some(addresses.clone()), false)
+        );
+        assert_eq!(learn(timed_out()), (Some(addresses), true));
+        let moved: Vec<IpAddr> = vec!["10.0.0.2".parse().unwrap()];
+        assert_eq!(learn(Ok(moved.clone())), (Some(moved), false));
     }
 
     #[tokio::test]

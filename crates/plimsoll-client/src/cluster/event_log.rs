@@ -1,98 +1,14 @@
-//! [`log`]: one log line per [`Event`] of a cluster.
-//!
-//! Events that degrade routing (stale traffic fractions, a priority in panic mode) are warnings.
+//! One log line per [`Event`] of a cluster, as all data planes write it.
 
 use plimsoll_core::event::Event;
-use plimsoll_core::log_line;
 use plimsoll_core::model::load_aware_locality::LoadAwareLocality;
 
-use crate::log_lines;
-
 pub(crate) fn log(cluster: &str, event: &Event) {
-    match event {
-        Event::FractionsStale {
-            origin,
-            age,
-            threshold,
-        } => {
-            let (age_s, threshold_s) = (age.as_secs_f64(), threshold.as_secs_f64());
-            log_line!(
-                log_lines::FRACTIONS_STALE,
-                cluster,
-                ?origin,
-                age_s,
-                threshold_s
-            );
-        }
-        Event::FractionsRecovered { origin } => {
-            log_line!(log_lines::FRACTIONS_RECOVERED, cluster, ?origin);
-        }
-        Event::MembershipChanged {
-            added,
-            removed,
-            total,
-        } => log_line!(
-            log_lines::MEMBERSHIP_CHANGED,
-            cluster,
-            added,
-            removed,
-            total
-        ),
-        Event::PanicChanged {
-            priority,
-            panic: true,
-        } => log_line!(log_lines::PANIC_ENTERED, cluster, priority),
-        Event::PanicChanged {
-            priority,
-            panic: false,
-        } => log_line!(log_lines::PANIC_LEFT, cluster, priority),
-        Event::SubsetsChanged {
-            created,
-            removed,
-            active,
-        } => log_line!(
-            log_lines::SUBSETS_CHANGED,
-            cluster,
-            created,
-            removed,
-            active
-        ),
-        Event::SubsetLimitReached { limit, left_out } => {
-            log_line!(log_lines::SUBSET_LIMIT_REACHED, cluster, limit, left_out);
-        }
-        Event::ZoneRoutingChanged {
-            priority,
-            state,
-            reason,
-            ..
-        } => match reason {
-            Some(reason) => log_line!(
-                log_lines::ZONE_ROUTING_CHANGED,
-                cluster,
-                priority,
-                ?state,
-                ?reason
-            ),
-            None => log_line!(log_lines::ZONE_ROUTING_CHANGED, cluster, priority, ?state),
-        },
-        event => debug_assert!(false, "no log line for {event:?}"),
-    }
+    plimsoll_core::log_event!(cluster, event);
 }
 
-/// Warns that ORCA load reports arrive too rarely: a host of another locality is probed every
-/// (remote hosts) / (requests per second x probe fraction) seconds. If that exceeds
-/// `weight_expiration_period`, the locality is weighed by host count.
 pub(crate) fn log_expired_reports(cluster: &str, settings: &LoadAwareLocality, localities: usize) {
-    let expiration = settings.weight_expiration_period().unwrap_or_default();
-    let weight_expiration_period_s = expiration.as_secs_f64();
-    let remote_probe_fraction = settings.remote_probe_fraction();
-    log_line!(
-        log_lines::LOAD_REPORTS_EXPIRED,
-        cluster,
-        localities,
-        remote_probe_fraction,
-        weight_expiration_period_s
-    );
+    plimsoll_core::log_expired_reports!(cluster, settings, localities);
 }
 
 #[cfg(test)]
@@ -104,7 +20,7 @@ mod tests {
     use tracing::Level;
 
     use super::*;
-    use crate::cluster::captured_logs::CapturedLogs;
+    use plimsoll_testing::CapturedLogs;
 
     fn line_of(event: &Event) -> (Level, String) {
         only_line(|| log("orders", event))
@@ -123,7 +39,8 @@ mod tests {
         let settings = LoadAwareLocality::try_new(Default::default()).unwrap();
         let (level, line) = only_line(|| log_expired_reports("orders", &settings, 12));
         assert_eq!(level, Level::WARN);
-        let fields = "localities=12 remote_probe_fraction=0.03 weight_expiration_period_s=180.0";
+        let fields = "localities=12 out_of_band=false remote_probe_fraction=0.03 \
+                      weight_expiration_period_s=180.0";
         assert!(line.contains(fields), "{line}");
     }
 

@@ -4,6 +4,7 @@
 //! once it has passed, requests fail or use the fallback cluster at once until resources arrive.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ pub(crate) struct InitialFetch {
     pub(crate) changed: Notify,
     /// Clusters and listeners whose requests were sent to the fallback cluster.
     on_fallback: Mutex<BTreeSet<String>>,
+    /// The runtime of the client ended before the client: nothing is updated any more.
+    runtime_ended: AtomicBool,
 }
 
 impl InitialFetch {
@@ -44,12 +47,28 @@ impl InitialFetch {
             server: ArcSwapOption::empty(),
             changed: Notify::new(),
             on_fallback: Mutex::default(),
+            runtime_ended: AtomicBool::new(false),
         }
     }
 
     /// End of a wait that starts now; `None` is never.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        Instant::now().checked_add(self.timeout?)
+        self.deadline_of(Instant::now())
+    }
+
+    /// End of a wait that started at `since`; `None` is never.
+    pub(crate) fn deadline_of(&self, since: Instant) -> Option<Instant> {
+        since.checked_add(self.timeout?)
+    }
+
+    /// Lets requests and waits fail from now on.
+    pub(crate) fn handle_end_of_runtime(&self) {
+        self.runtime_ended.store(true, Ordering::Relaxed);
+        self.changed.notify_waiters();
+    }
+
+    pub(crate) fn runtime_ended(&self) -> bool {
+        self.runtime_ended.load(Ordering::Relaxed)
     }
 
     /// Stores the fallback cluster if it is the one with the configured name.
@@ -140,7 +159,7 @@ mod tests {
     use futures_util::FutureExt as _;
 
     use super::*;
-    use crate::cluster::captured_logs::CapturedLogs;
+    use plimsoll_testing::CapturedLogs;
 
     #[tokio::test(start_paused = true)]
     async fn waits_end_with_their_timeout() {

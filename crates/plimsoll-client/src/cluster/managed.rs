@@ -21,6 +21,7 @@ use plimsoll_core::publish::{self, Publisher};
 use plimsoll_core::rng::Xoshiro256;
 use plimsoll_core::snapshot::RoutingSnapshot;
 use plimsoll_core::time::Instant;
+use plimsoll_xds::orca::oob::OobStreams;
 use plimsoll_xds::upstream::{ClusterEndpoints, EndpointExtras, UpstreamOptions};
 use tokio::sync::{mpsc, watch};
 
@@ -32,7 +33,7 @@ use crate::health::checks::{CheckContext, HealthChecks};
 use crate::log_lines;
 use crate::upstream::connect::{DialTarget, Dialer};
 use crate::upstream::endpoint::{Endpoint, EndpointContext};
-use crate::upstream::oob::{self, OobContext, OobStreams};
+use crate::upstream::oob::OobConnector;
 
 pub(crate) type Extras = BTreeMap<SocketAddr, EndpointExtras>;
 
@@ -114,7 +115,7 @@ impl ManagedCluster {
         now: Instant,
     ) {
         let config = with_health_checking(config, &options);
-        self.cluster.limits.config.store(Some(Arc::clone(&config)));
+        self.cluster.limits.set_config(Arc::clone(&config));
         self.balancer.handle_config(config, now);
         let old = self.cluster.options.load_full();
         if *old == *options {
@@ -280,14 +281,14 @@ impl ManagedCluster {
         }
     }
 
-    /// Without out-of-band reports, remote localities report load only in responses to probes.
+    /// Warns once: hosts stopped reporting, or, with reports in responses, too few requests reach a
+    /// remote locality.
     fn warn_expired_reports(&mut self) {
         let expired = self.balancer.load_aware_stats().stale_locality_total.get();
         let first = expired > 0 && !std::mem::replace(&mut self.expired_reports, expired > 0);
         let config = self.newest.routing().config();
         let settings = config.load_aware_locality();
-        let in_band = settings.filter(|settings| settings.oob_reporting().is_none());
-        if let Some(settings) = in_band.filter(|_| first) {
+        if let Some(settings) = settings.filter(|_| first) {
             let hosts = self.newest.routing().hosts();
             let localities: BTreeSet<_> = hosts.map(|host| host.locality()).collect();
             event_log::log_expired_reports(&self.cluster.name, settings, localities.len());
@@ -398,20 +399,19 @@ impl ManagedCluster {
 
     fn update_oob(&mut self) {
         let routing = Arc::clone(self.newest.routing());
-        let Some(reporting) = oob::merged_settings(routing.config()) else {
-            self.oob = None;
-            return;
-        };
         match &self.oob {
-            Some(oob) => oob.update(reporting, routing),
-            None => {
-                let context = OobContext {
+            Some(oob) if routing.config().oob_reporting().is_some() => oob.update(routing),
+            _ => {
+                let connector = OobConnector {
                     dialer: Arc::clone(&self.endpoint_context.dialer),
                     options: self.cluster.options.load_full(),
-                    stats: Arc::clone(&self.cluster.limits.stats.oob),
-                    seed: self.seed,
                 };
-                self.oob = Some(OobStreams::start(reporting, routing, context));
+                let stats = Arc::clone(&self.cluster.limits.stats.oob);
+                let streams = OobStreams::new(routing, connector, stats, self.seed);
+                self.oob = streams.map(|(streams, task)| {
+                    tokio::spawn(task);
+                    streams
+                });
             }
         }
     }

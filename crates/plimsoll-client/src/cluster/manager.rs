@@ -37,6 +37,9 @@ use crate::log_lines;
 use crate::request::attempt_span::Tracing;
 
 const QUEUE_CAPACITY: usize = 1024;
+/// Maximum number of names of clusters whose fractions are kept. A management server may send
+/// fractions of clusters that this client never gets.
+const MAX_OBSERVED: usize = 10_000;
 /// Maximum number of updates applied before new snapshots are published.
 const MAX_BURST: usize = 64;
 
@@ -119,6 +122,9 @@ pub(crate) struct ClusterManager {
     originating: Option<(ClusterLoadAssignment, Option<Instant>)>,
     /// Demand that the program states; empty if it does not.
     stated_demand: FractionMap,
+    /// Newest fractions from LRS responses, and when they were observed: they may arrive before
+    /// their cluster, and the next ones only a heartbeat later.
+    observed: BTreeMap<Arc<str>, (FractionMap, Instant)>,
     fleet_age: AssignmentAge,
     /// Cluster whose endpoints are the fleet, instead of a separate assignment.
     local_cluster: Option<Arc<str>>,
@@ -126,6 +132,8 @@ pub(crate) struct ClusterManager {
     /// Clusters whose load is reported (LRS), including removed ones with undrained counts.
     reported: ReportedClusters,
     dns: DnsResolvers,
+    /// All clients were dropped. Services that are left keep the last endpoints.
+    finished: bool,
 }
 
 impl ClusterManager {
@@ -141,11 +149,13 @@ impl ClusterManager {
             epoch: Arc::default(),
             originating: None,
             stated_demand: FractionMap::new(),
+            observed: BTreeMap::new(),
             fleet_age: AssignmentAge::default(),
             local_cluster: None,
             fleet_needed: watch::Sender::new(false),
             reported: ReportedClusters::default(),
             dns: DnsResolvers::default(),
+            finished: false,
         };
         (manager, sender)
     }
@@ -179,10 +189,7 @@ impl ClusterManager {
             Update::StatedDemand(stated) => self.handle_stated_demand(stated),
             Update::LocalCluster(name) => self.local_cluster = name,
             Update::ObservedTraffic(name, fractions, observed_at) => {
-                if let Some(managed) = self.managed.get_mut(&name) {
-                    let balancer = &mut managed.balancer;
-                    balancer.handle_observed_traffic_at(fractions, observed_at, now);
-                }
+                self.handle_observed_traffic(name, fractions, observed_at, now);
             }
             Update::Health(name, address, signal) => {
                 if let Some(managed) = self.managed.get_mut(&name) {
@@ -244,7 +251,10 @@ impl ClusterManager {
             let deadline = self.deadline();
             tokio::select! {
                 update = self.updates.recv() => match update {
-                    None => return,
+                    None => {
+                        self.finished = true;
+                        return;
+                    }
                     Some(update) => self.handle(update),
                 },
                 () = self.clock.sleep_until(deadline) => self.handle_timeout(),
@@ -282,6 +292,24 @@ impl ClusterManager {
     ) {
         self.fleet_age.handle_assignment(&fleet, now);
         self.handle_fleet_assignment(fleet, received_at, now);
+    }
+
+    fn handle_observed_traffic(
+        &mut self,
+        name: Arc<str>,
+        fractions: FractionMap,
+        observed_at: Instant,
+        now: Instant,
+    ) {
+        if let Some(managed) = self.managed.get_mut(&name) {
+            let (balancer, fractions) = (&mut managed.balancer, fractions.clone());
+            balancer.handle_observed_traffic_at(fractions, observed_at, now);
+        }
+        if fractions.is_empty() {
+            self.observed.remove(&name);
+        } else if self.observed.len() < MAX_OBSERVED || self.observed.contains_key(&name) {
+            self.observed.insert(name, (fractions, observed_at));
+        }
     }
 
     fn handle_stated_demand(&mut self, stated: StatedDemand) {
@@ -349,6 +377,10 @@ impl ClusterManager {
                     let demand = self.stated_demand.clone();
                     managed.balancer.handle_stated_demand(demand, now);
                 }
+                if let Some((fractions, observed_at)) = self.observed.get(config.name()) {
+                    let (balancer, fractions) = (&mut managed.balancer, fractions.clone());
+                    balancer.handle_observed_traffic_at(fractions, *observed_at, now);
+                }
                 self.settings.initial_fetch.handle_cluster(&managed.cluster);
                 self.managed.insert(Arc::clone(config.name()), managed);
                 self.publish_clusters();
@@ -374,6 +406,8 @@ impl ClusterManager {
         self.handle_cluster(Arc::new(cluster.config.clone()), options, now);
         if let Some(managed) = self.managed.get_mut(cluster.config.name()) {
             managed.added_via_api = added_via_api;
+            let limits = &managed.cluster.limits;
+            limits.added_via_api.store(added_via_api, Ordering::Relaxed);
             let shared = Arc::clone(&managed.cluster);
             self.dns.watch(cluster, shared, self.sender.clone());
         }
@@ -436,6 +470,15 @@ impl ClusterManager {
             if due.is_some_and(|due| due <= now) {
                 managed.handle_timeout(now);
             }
+        }
+    }
+}
+
+impl Drop for ClusterManager {
+    /// Runs when the runtime drops the task of [`ClusterManager::run`], too.
+    fn drop(&mut self) {
+        if !self.finished {
+            self.settings.initial_fetch.handle_end_of_runtime();
         }
     }
 }

@@ -153,7 +153,8 @@ async fn the_newest_events_are_kept() {
 
 #[tokio::test]
 async fn retries_are_bounded_by_max_retries_or_the_budget() {
-    let cluster = add_static(&mut manager(), "orders");
+    let mut manager = manager();
+    let cluster = add_static(&mut manager, "orders");
     let acquired = |options: &UpstreamOptions| {
         let permits: Vec<_> = (0..10)
             .filter_map(|_| RetryBudget::try_acquire(&cluster, options))
@@ -172,7 +173,7 @@ async fn retries_are_bounded_by_max_retries_or_the_budget() {
     assert_eq!(acquired(&options), 2);
     let args = Default::default();
     let picked = pick(&cluster, &mut cluster.checkout_picker(), &options, args);
-    let host = picked.unwrap().unwrap().host;
+    let host = picked.unwrap().host().unwrap().host;
     let active: Vec<_> = (0..7).map(|_| host.begin_request()).collect();
     assert_eq!(acquired(&options), 3);
     drop(active);

@@ -220,8 +220,8 @@ pub(crate) fn check_demand(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::captured_logs::CapturedLogs;
     use crate::{Cluster, Policy};
+    use plimsoll_testing::CapturedLogs;
 
     fn upstream(cluster: Cluster) -> UpstreamCluster {
         let policy = Policy::zone_aware().min_cluster_size(1);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use plimsoll_core::model::cluster::LocalitySampling;
 use plimsoll_core::model::cluster::{ClusterConfig, ClusterConfigParts, LocalityPolicy};
 use plimsoll_core::model::locality::Locality;
+use plimsoll_core::model::orca::EndpointLoadMetricsFormat;
 use plimsoll_core::model::subset::LbSubsetConfig;
 use plimsoll_core::units::FieldError;
 use plimsoll_xds::upstream::{
@@ -189,6 +190,10 @@ impl Cluster {
         panic_threshold(percent: f64) => parts.healthy_panic_threshold = Some(percent);
         /// Sets how zones are drawn: at random, or evenly spaced. Each policy has its default.
         locality_sampling(sampling: LocalitySampling) => parts.locality_sampling = Some(sampling);
+        /// Lets requests ask hosts for load reports in this format, for servers that report only
+        /// when asked, such as vLLM and Triton.
+        endpoint_load_metrics_format(format: EndpointLoadMetricsFormat) =>
+            parts.endpoint_load_metrics_format = Some(format);
         /// Leaves hosts out of all counts until their first health check.
         ignore_new_hosts_until_first_hc() =>
             parts.health_checking.ignore_new_hosts_until_first_hc = true;

@@ -249,14 +249,18 @@ impl RequestTracker {
         let now = Clock::system().now();
         let latency = now.saturating_duration_since(self.started);
         let failed = (outcome == RequestOutcome::Error).then(|| Arc::clone(self.request.host()));
+        let leased = self.lease.as_ref().map(|lease| lease.endpoint().limits());
+        let limits = leased.or(self.limits.as_ref());
         self.request.finish(outcome);
         self.span.end(self.status, self.grpc_status);
-        if let Some(lease) = self.lease {
-            let limits = lease.endpoint().limits();
+        if let Some(limits) = limits {
             if let Some(host) = failed {
                 limits.handle_error(&host);
             }
             limits.stats.upstream_rq_time.observe(latency);
+            limits.backlog.notify();
+        }
+        if let Some(lease) = self.lease {
             lease.end(complete, now);
         }
     }

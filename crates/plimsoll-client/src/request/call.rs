@@ -15,14 +15,16 @@ use plimsoll_core::host::Host;
 use plimsoll_core::picker::PickArgs;
 use plimsoll_xds::clock::Clock;
 use plimsoll_xds::upstream::UpstreamOptions;
+use tokio::time::Instant;
 use tracing::Span;
 use tracing::field::Empty;
 
 use crate::cluster::{Cluster, RetryBudget, RetryPermit};
 use crate::error::{Error, ErrorKind};
+use crate::request::admission::{self, Receiver};
 use crate::request::attempt_span::{AttemptSpan, SpanParent};
 use crate::request::body::{RequestBody, RequestTracker, ResponseBody};
-use crate::request::destination::{self, Destination};
+use crate::request::destination::{self, Destination, Pick};
 use crate::request::options::{RequestOptions, RetryPolicy};
 use crate::request::replay::Replay;
 use crate::request::request_end::RequestEnd;
@@ -37,11 +39,21 @@ pub(crate) struct Call {
     tried: Vec<Arc<Host>>,
     /// Unreachable hosts, and other hosts of localities and priorities avoided because of them.
     unreachable: Vec<Arc<Host>>,
+    /// Hosts that a dial did not reach. A silent host must cost one `connect_timeout`, not several.
+    failed_dials: Vec<Arc<Host>>,
+    /// Error of the latest of these dials.
+    dial_error: Option<Error>,
+    /// The call has waited for discovery, so that an open circuit breaker makes it wait.
+    waited: bool,
+    /// When the call first waited for a circuit breaker.
+    waits_since: Option<Instant>,
     /// A whole priority could not be reached; one extra attempt goes to another priority.
     failed_over: bool,
     retries: u32,
     budget: Option<RetryPermit>,
     request_end: Option<RequestEnd>,
+    /// The request must not go out in plain text.
+    needs_tls: bool,
     /// Parent of the attempts' spans; `None` without a tracer provider.
     parent: Option<SpanParent>,
     pub(crate) span: Span,
@@ -68,10 +80,15 @@ impl Call {
             pool,
             tried: Vec::new(),
             unreachable: Vec::new(),
+            failed_dials: Vec::new(),
+            dial_error: None,
+            waited: false,
+            waits_since: None,
             failed_over: false,
             retries: 0,
             budget: None,
             request_end: None,
+            needs_tls: false,
             parent: None,
         }
     }
@@ -79,6 +96,18 @@ impl Call {
     /// Lets timeouts begin with the end of the request.
     pub(crate) fn with_request_end(mut self, end: Option<RequestEnd>) -> Self {
         self.request_end = end;
+        self
+    }
+
+    /// Lets the call wait if a circuit breaker is open, because it waited for routes.
+    pub(crate) fn with_waited(mut self, waited: bool) -> Self {
+        self.waited = waited;
+        self
+    }
+
+    /// Fails attempts on hosts without TLS.
+    pub(crate) fn with_needs_tls(mut self, needs_tls: bool) -> Self {
+        self.needs_tls = needs_tls;
         self
     }
 
@@ -95,7 +124,7 @@ impl Call {
     )]
     pub(crate) fn run(
         mut self,
-        first: Result<Option<Destination>, Error>,
+        first: Result<Pick, Error>,
         mut source: RequestSource,
     ) -> impl Future<Output = Result<Response<ResponseBody>, Error>> {
         async move {
@@ -118,19 +147,16 @@ impl Call {
 
     async fn send(
         &mut self,
-        mut next: Option<Destination>,
+        mut next: Pick,
         source: &mut RequestSource,
     ) -> Result<Response<ResponseBody>, Error> {
         loop {
-            let Some(to) = next else {
-                let cluster = Arc::clone(&self.cluster);
-                if let Some(fallback) = Box::pin(cluster.ready_or_fallback()).await? {
-                    self.upstream = fallback.options.load_full();
-                    self.cluster = fallback;
-                }
-                next = self.pick_again()?;
-                continue;
+            let to = match next {
+                Pick::Host(to) => to,
+                // Boxed: this large future is rare and would otherwise grow that of every request.
+                pick => Box::pin(self.wait_for_host(pick)).await?,
             };
+            let mut is_failed_dial = false;
             let backs_off = match self.attempt(&to, source.refill()).await {
                 AttemptOutcome::Response(response, tracker) => {
                     let (status, grpc_status) = tracker.statuses();
@@ -142,10 +168,19 @@ impl Call {
                     tracker.fail(http_body::Body::is_end_stream(response.body()));
                     true
                 }
+                AttemptOutcome::Unsent(error) if error.kind() == ErrorKind::Overflow => {
+                    next = Pick::Full(Some(error));
+                    continue;
+                }
                 AttemptOutcome::Unsent(error) => {
                     let retriable = self.options.retry.retries_error(error.kind());
                     if !(retriable && self.may_retry_unsent(&to.host)) {
                         return Err(error);
+                    }
+                    if error.is_failed_dial() {
+                        self.failed_dials.push(Arc::clone(&to.host));
+                        self.dial_error = Some(error);
+                        is_failed_dial = true;
                     }
                     false
                 }
@@ -161,8 +196,44 @@ impl Call {
                 Box::pin(self.back_off()).await;
             }
             self.tried.push(to.host);
+            next = if is_failed_dial {
+                self.pick_reachable()?
+            } else {
+                self.pick_again()?
+            };
             self.cluster.limits.stats.upstream_rq_retry.increment();
-            next = self.pick_again()?;
+        }
+    }
+
+    async fn wait_for_host(&mut self, pick: Pick) -> Result<Destination, Error> {
+        let Self {
+            cluster,
+            upstream,
+            waited,
+            waits_since,
+            options,
+            tried,
+            unreachable,
+            ..
+        } = self;
+        let avoid = [tried.as_slice(), unreachable.as_slice()].concat();
+        let to = Receiver {
+            cluster,
+            upstream,
+            waited,
+            waits_since,
+        };
+        let repick = |cluster: &Cluster, upstream: &UpstreamOptions| {
+            pick_avoiding(cluster, upstream, options, &avoid)
+        };
+        let to = admission::wait_for_host(to, pick, repick).await?;
+        if !self.has_failed_dial(&to.host) {
+            return Ok(to);
+        }
+        match self.pick_reachable()? {
+            Pick::Host(to) => Ok(to),
+            // Others have filled the circuit breakers again.
+            _ => Err(self.take_dial_error()),
         }
     }
 
@@ -185,6 +256,7 @@ impl Call {
             pool: self.pool,
             breakers: &self.upstream.circuit_breakers,
             authority: &self.cluster.authority,
+            needs_tls: self.needs_tls,
             now: started,
         };
         let sent = pin!(to.endpoint.send(request, reserved, context));
@@ -204,29 +276,36 @@ impl Call {
                 AttemptOutcome::Response(response, tracker)
             }
             Ok(SendOutcome::Unsent(error)) => {
-                if error.kind() == ErrorKind::Overflow {
-                    self.cluster.load.record_drop();
-                }
+                self.cluster.limits.backlog.notify();
                 span.fail(&error);
                 AttemptOutcome::Unsent(error)
             }
             Ok(SendOutcome::Refused(error)) => {
+                self.cluster.limits.backlog.notify();
                 span.fail(&error);
                 AttemptOutcome::Failed(error)
             }
             Ok(SendOutcome::Failed(error)) => {
                 span.fail(&error);
-                self.cluster.limits.handle_error(&to.host);
+                self.fail_attempt(&to.host);
                 AttemptOutcome::Failed(error)
             }
             Err(limit) => {
                 stats.upstream_rq_per_try_timeout.increment();
-                self.cluster.limits.handle_error(&to.host);
+                self.fail_attempt(&to.host);
                 let error = self.timed_out(limit).with_address(Some(to.host.address()));
                 span.fail(&error);
                 AttemptOutcome::Failed(error)
             }
         }
+    }
+
+    /// Counts an error of the host.
+    #[cold]
+    fn fail_attempt(&self, host: &Host) {
+        let limits = &self.cluster.limits;
+        limits.handle_error(host);
+        limits.backlog.notify();
     }
 
     #[cold]
@@ -312,19 +391,54 @@ impl Call {
         tokio::time::sleep(backoff).await;
     }
 
-    fn pick_again(&self) -> Result<Option<Destination>, Error> {
-        let mut picker = self.cluster.checkout_picker();
+    fn pick_again(&self) -> Result<Pick, Error> {
         let avoid = [self.tried.as_slice(), self.unreachable.as_slice()].concat();
-        let args = PickArgs {
-            hash: self.options.hash,
-            avoid: &avoid,
-            metadata_match: self.options.metadata_match.as_ref(),
-            _non_exhaustive: (),
-        };
-        let picked = destination::pick(&self.cluster, &mut picker, &self.upstream, args);
-        self.cluster.return_picker(picker);
-        picked
+        pick_avoiding(&self.cluster, &self.upstream, &self.options, &avoid)
     }
+
+    /// Picks a host for the attempt after a failed dial; returns the error of the dial if there are
+    /// only hosts that this request could not reach, or none any more.
+    fn pick_reachable(&mut self) -> Result<Pick, Error> {
+        // Localities with unreachable hosts may have others, which `pick_again` avoids.
+        let wider = || pick_avoiding(&self.cluster, &self.upstream, &self.options, &self.tried);
+        let is_reachable = |pick: &Pick| match pick {
+            Pick::Host(to) => !self.has_failed_dial(&to.host),
+            Pick::NoEndpoints | Pick::Full(_) => true,
+        };
+        let again = self.pick_again().ok().filter(is_reachable);
+        again
+            .or_else(|| wider().ok().filter(is_reachable))
+            .ok_or_else(|| self.take_dial_error())
+    }
+
+    fn has_failed_dial(&self, host: &Arc<Host>) -> bool {
+        let mut dialed = self.failed_dials.iter();
+        dialed.any(|dialed| Arc::ptr_eq(dialed, host))
+    }
+
+    /// Returns the error of the latest failed dial.
+    fn take_dial_error(&mut self) -> Error {
+        let error = self.dial_error.take();
+        error.unwrap_or_else(|| Error::new(ErrorKind::Connect, "no host could be reached"))
+    }
+}
+
+fn pick_avoiding(
+    cluster: &Cluster,
+    upstream: &UpstreamOptions,
+    options: &RequestOptions,
+    avoid: &[Arc<Host>],
+) -> Result<Pick, Error> {
+    let mut picker = cluster.checkout_picker();
+    let args = PickArgs {
+        hash: options.hash,
+        avoid,
+        metadata_match: options.metadata_match.as_ref(),
+        _non_exhaustive: (),
+    };
+    let picked = destination::pick(cluster, &mut picker, upstream, args);
+    cluster.return_picker(picker);
+    picked
 }
 
 /// Span of a call: host of the last attempt, how it was chosen, and the number of retries.
@@ -410,7 +524,7 @@ mod tests {
             assert!(marking.mark());
             assert!(!marking.mark());
         });
-        let started = tokio::time::Instant::now();
+        let started = Instant::now();
         let never = pin!(std::future::pending::<()>());
         let elapsed = within(limit, Some(&end), never).await.unwrap_err();
         assert_eq!(Some(elapsed), limit);
@@ -473,14 +587,14 @@ mod tests {
         let (_client, mut call) = call(policy(1), UpstreamOptions::default());
         let mut ports = Vec::new();
         for (retries, failed_over) in [(1, false), (2, true)] {
-            let to = call.pick_again().unwrap().unwrap();
+            let to = call.pick_again().unwrap().host().unwrap();
             ports.push(to.host.address().port());
             assert!(call.may_retry_unsent(&to.host));
             assert_eq!((call.retries, call.failed_over), (retries, failed_over));
         }
         ports.sort_unstable();
         assert_eq!(ports, [1, 2]);
-        let to = call.pick_again().unwrap().unwrap();
+        let to = call.pick_again().unwrap().host().unwrap();
         assert_eq!(to.host.address().port(), 3);
         assert!(!call.may_retry_unsent(&to.host), "no attempt is left");
         assert_eq!(call.cluster.retries.in_flight(), 0, "no budget is needed");
@@ -489,7 +603,7 @@ mod tests {
     #[tokio::test]
     async fn a_request_without_retries_stays_in_its_priority() {
         let (_client, mut call) = call(policy(0), UpstreamOptions::default());
-        let to = call.pick_again().unwrap().unwrap();
+        let to = call.pick_again().unwrap().host().unwrap();
         assert!(!call.may_retry_unsent(&to.host));
         assert!(!call.failed_over);
     }
@@ -521,6 +635,29 @@ mod tests {
             assert!(source.refill().take().is_some());
             assert_eq!(source.has_request(), buffered, "{conditions} {num_retries}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_host_that_could_not_be_reached_is_not_dialed_again() {
+        let (_client, mut call) = call(policy(9), UpstreamOptions::default());
+        let failed = || Error::new(ErrorKind::Connect, "").with_failed_dial();
+        let mut ports = Vec::new();
+        let mut next = call.pick_again();
+        while let Ok(Pick::Host(to)) = next {
+            assert!(call.may_retry_unsent(&to.host));
+            ports.push(to.host.address().port());
+            call.failed_dials.push(Arc::clone(&to.host));
+            call.tried.push(to.host);
+            call.dial_error = Some(failed());
+            next = call.pick_reachable();
+        }
+        ports.sort_unstable();
+        assert_eq!(ports, [1, 2, 3]);
+        assert!(next.unwrap_err().is_connect());
+        // Nor after it waited for a circuit breaker.
+        (call.waited, call.dial_error) = (true, Some(failed()));
+        let waited = call.wait_for_host(Pick::Full(None)).await;
+        assert!(waited.unwrap_err().is_connect());
     }
 
     #[tokio::test]

@@ -1,9 +1,10 @@
 //! [`Destination`]: the host that one attempt of a request is sent to, with its connections.
 //!
 //! Checks the circuit breaker, asks the core's picker, and picks again if the picked host is in
-//! connect backoff.
+//! connect backoff. `admission` waits if there is no host yet.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use plimsoll_core::host::Host;
 use plimsoll_core::host_source::HostSource;
@@ -12,6 +13,7 @@ use plimsoll_xds::upstream::UpstreamOptions;
 
 use crate::cluster::{Cluster, HostPicker};
 use crate::error::{Error, ErrorKind};
+use crate::upstream::connection::ConnectionLimits;
 use crate::upstream::endpoint::Endpoint;
 
 /// Maximum number of picks to find a host that is not in backoff; then one in backoff is used.
@@ -26,24 +28,46 @@ pub(crate) struct Destination {
     pub(crate) source: HostSource,
 }
 
-/// Picks the host of an attempt; `None` before the cluster has received its first endpoints.
+#[derive(Debug)]
+pub(crate) enum Pick {
+    Host(Destination),
+    /// The cluster has not received its first endpoints.
+    NoEndpoints,
+    /// A circuit breaker is open. Has the error of the host that refused the request, if it was
+    /// `max_pending_requests`.
+    Full(Option<Error>),
+}
+
+#[cfg(test)]
+impl Pick {
+    pub(crate) fn host(self) -> Option<Destination> {
+        match self {
+            Self::Host(destination) => Some(destination),
+            Self::NoEndpoints | Self::Full(_) => None,
+        }
+    }
+}
+
+/// Picks the host of an attempt. Counts nothing: the caller may wait.
 pub(crate) fn pick(
     cluster: &Cluster,
     picker: &mut HostPicker,
     upstream: &UpstreamOptions,
     args: PickArgs<'_>,
-) -> Result<Option<Destination>, Error> {
-    let limit = upstream.circuit_breakers.max_requests;
-    if cluster.load.active() >= u64::from(limit) {
-        cluster.load.record_drop();
-        return Err(overflow(cluster, limit));
+) -> Result<Pick, Error> {
+    if cluster.initial_fetch.runtime_ended() {
+        return Err(Error::runtime_ended().with_cluster(&cluster.name));
     }
-    match choose(cluster, picker, args)? {
+    if cluster.load.active() >= u64::from(upstream.circuit_breakers.max_requests) {
+        return Ok(Pick::Full(None));
+    }
+    Ok(match choose(cluster, picker, args)? {
         Some(first) if first.endpoint.is_in_backoff() => {
-            Ok(Some(repick(cluster, picker, args, first)))
+            Pick::Host(repick(cluster, picker, args, first))
         }
-        chosen => Ok(chosen),
-    }
+        Some(chosen) => Pick::Host(chosen),
+        None => Pick::NoEndpoints,
+    })
 }
 
 /// Avoids `host`, and all hosts of its locality once [`UNREACHABLE_HOSTS`] there were unreachable.
@@ -104,23 +128,44 @@ fn choose(
     }
 }
 
+/// Error of a request beyond `max_requests`.
 #[cold]
-fn overflow(cluster: &Cluster, limit: u32) -> Error {
-    let stats = &cluster.limits.stats;
-    stats.upstream_rq_pending_overflow.increment();
+pub(crate) fn overflow(cluster: &Cluster, upstream: &UpstreamOptions) -> Error {
+    let breaker = OpenBreaker {
+        name: "max_requests",
+        current: cluster.load.active(),
+        limit: upstream.circuit_breakers.max_requests,
+    };
     let name = &cluster.name;
-    let active = cluster.load.active();
-    circuit_breaker(name, "max_requests", active, limit).with_cluster(name)
+    breaker.error(name, &cluster.limits).with_cluster(name)
 }
 
-/// Error of an open circuit breaker, which names the setting that raises its limit.
-#[cold]
-pub(crate) fn circuit_breaker(cluster: &str, breaker: &str, current: u64, limit: u32) -> Error {
-    let message = format!(
-        "circuit breaker {breaker} of cluster {cluster} is open: {current} of {limit}; \
-         raise it with Cluster::{breaker}"
-    );
-    Error::new(ErrorKind::Overflow, message)
+/// A circuit breaker that refuses a request.
+pub(crate) struct OpenBreaker {
+    pub(crate) name: &'static str,
+    pub(crate) current: u64,
+    pub(crate) limit: u32,
+}
+
+impl OpenBreaker {
+    /// Names the setting that raises the limit.
+    #[cold]
+    pub(crate) fn error(&self, cluster: &str, limits: &ConnectionLimits) -> Error {
+        let Self {
+            name,
+            current,
+            limit,
+        } = self;
+        let raise = if limits.added_via_api.load(Ordering::Relaxed) {
+            format!("raise {name} in circuit_breakers of the cluster on the management server")
+        } else {
+            format!("raise it with Cluster::{name}")
+        };
+        let message = format!(
+            "circuit breaker {name} of cluster {cluster} is open: {current} of {limit}; {raise}"
+        );
+        Error::new(ErrorKind::Overflow, message)
+    }
 }
 
 #[cold]
@@ -217,14 +262,14 @@ mod tests {
             &cluster.options.load(),
             PickArgs::default(),
         );
-        let mut avoid = vec![first.unwrap().unwrap().host];
+        let mut avoid = vec![first.unwrap().host().unwrap().host];
         assert!(avoid_priorities(&mut avoid, &mut picker));
         let avoided: std::collections::BTreeSet<u16> = ports(&avoid).into_iter().collect();
         assert_eq!(avoided, [1, 2, 3, 4].into());
     }
 
     #[tokio::test]
-    async fn requests_beyond_the_circuit_breaker_are_dropped_and_counted() {
+    async fn an_open_circuit_breaker_names_the_setting_that_raises_it() {
         let (_client, cluster) = cluster();
         let mut picker = cluster.checkout_picker();
         let mut options = UpstreamOptions::default();
@@ -233,20 +278,27 @@ mod tests {
         let mut active = Vec::new();
         for _ in 0..2 {
             let picked = pick(&cluster, &mut picker, &options, args).unwrap();
-            active.push(picked.unwrap().host.begin_request());
+            active.push(picked.host().unwrap().host.begin_request());
         }
-        let error = pick(&cluster, &mut picker, &options, args).unwrap_err();
+        let full = pick(&cluster, &mut picker, &options, args).unwrap();
+        assert!(matches!(full, Pick::Full(None)), "{full:?}");
+        let error = overflow(&cluster, &options);
         assert_eq!(error.kind(), ErrorKind::Overflow);
         assert_eq!(error.cluster(), Some("orders"));
+        let start = "circuit breaker max_requests of cluster orders is open: 2 of 2; ";
+        let own = format!("{start}raise it with Cluster::max_requests");
+        assert_eq!(error.to_string(), own);
+        (cluster.limits.added_via_api).store(true, Ordering::Relaxed);
         assert_eq!(
-            error.to_string(),
-            "circuit breaker max_requests of cluster orders is open: 2 of 2; \
-             raise it with Cluster::max_requests"
+            overflow(&cluster, &options).to_string(),
+            format!(
+                "{start}raise max_requests in circuit_breakers of the cluster on the management \
+                 server"
+            )
         );
-        let overflow = &cluster.limits.stats.upstream_rq_pending_overflow;
-        assert_eq!(overflow.get(), 1);
         active.pop();
-        assert!(pick(&cluster, &mut picker, &options, args).is_ok());
+        let picked = pick(&cluster, &mut picker, &options, args).unwrap();
+        assert!(picked.host().is_some());
     }
 
     #[tokio::test]

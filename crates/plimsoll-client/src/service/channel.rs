@@ -51,7 +51,8 @@ pub fn channel_lazy(target: &str) -> Result<Channel, Error> {
 
 fn shared_client() -> Result<Client, Error> {
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(client) = shared.as_ref().and_then(WeakClient::upgrade) {
+    let found = shared.as_ref().and_then(WeakClient::upgrade);
+    if let Some(client) = found.filter(|client| !client.runtime_ended()) {
         return Ok(client);
     }
     let options = XdsOptions::from_env()?;

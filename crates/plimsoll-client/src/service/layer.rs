@@ -15,13 +15,15 @@ use http_body::Body;
 use plimsoll_core::model::metadata::MatchCriteria;
 use plimsoll_core::picker::PickArgs;
 use plimsoll_xds::clock::Clock;
+use plimsoll_xds::upstream::UpstreamOptions;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::cluster::{Cluster, HostPicker};
 use crate::error::{BoxError, Error, ErrorKind};
+use crate::request::admission::{self, Receiver};
 use crate::request::body::{RequestTracker, ResponseBody};
-use crate::request::destination::{self, Destination};
+use crate::request::destination::{self, Destination, Pick};
 
 /// A tower layer that balances the requests of another HTTP client over a cluster; from
 /// [`Client::layer`].
@@ -103,26 +105,36 @@ where
             .picker
             .get_or_insert_with(|| self.cluster.checkout_picker());
         let criteria = request.extensions_mut().remove::<MatchCriteria>();
-        let first = pick(&self.cluster, picker, criteria.as_ref());
+        let upstream = self.cluster.options.load();
+        let first = pick(&self.cluster, picker, &upstream, criteria.as_ref());
+        drop(upstream);
         let mut cluster = Arc::clone(&self.cluster);
         // The clone is not ready: the service that `poll_ready` was called on takes the request.
         let fresh = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, fresh);
         Box::pin(async move {
             let to = match first? {
-                Some(to) => to,
-                None => pick_when_ready(&mut cluster, criteria.as_ref()).await?,
+                Pick::Host(to) => to,
+                pick => wait_for_host(&mut cluster, pick, criteria.as_ref()).await?,
             };
             rewrite_uri(&mut request, &to)?;
-            let address = to.host.address();
+            let limits = Arc::clone(&cluster.limits);
+            limits.ask_for_load_report(request.headers_mut());
             let started = Clock::system().now();
             let active = to.host.begin_request();
-            // Dropping `active` counts the request as failed.
-            let response = inner.call(request).await.map_err(|error| {
-                let error = failed(error).with_cluster(&cluster.name);
-                error.with_address(Some(address))
-            })?;
-            let limits = Arc::clone(&cluster.limits);
+            limits.stats.upstream_rq_total.increment();
+            let response = match inner.call(request).await {
+                Ok(response) => response,
+                Err(error) => {
+                    // Counts the request as failed.
+                    drop(active);
+                    limits.handle_error(&to.host);
+                    limits.backlog.notify();
+                    let error = failed(error).with_cluster(&cluster.name);
+                    return Err(error.with_address(Some(to.host.address())));
+                }
+            };
+            limits.stats.count_status(response.status().as_u16());
             let mut tracker = Box::new(RequestTracker::without_connection(active, started, limits));
             tracker.observe_headers(response.status(), response.headers());
             tracker.observe_response_time(started);
@@ -134,28 +146,35 @@ where
 fn pick(
     cluster: &Cluster,
     picker: &mut HostPicker,
+    upstream: &UpstreamOptions,
     metadata_match: Option<&MatchCriteria>,
-) -> Result<Option<Destination>, Error> {
-    let upstream = cluster.options.load();
+) -> Result<Pick, Error> {
     let args = PickArgs {
         metadata_match,
         ..PickArgs::default()
     };
-    destination::pick(cluster, picker, &upstream, args)
+    destination::pick(cluster, picker, upstream, args)
 }
 
-/// Waits for endpoints; replaces `cluster` by the fallback cluster if none arrive in time.
-async fn pick_when_ready(
+/// Waits for a host; replaces `cluster` by the fallback cluster if no endpoints arrive in time.
+async fn wait_for_host(
     cluster: &mut Arc<Cluster>,
+    first: Pick,
     criteria: Option<&MatchCriteria>,
 ) -> Result<Destination, Error> {
-    if let Some(fallback) = cluster.ready_or_fallback().await? {
-        *cluster = fallback;
-    }
-    let mut picker = cluster.checkout_picker();
-    let picked = pick(cluster, &mut picker, criteria);
-    cluster.return_picker(picker);
-    picked?.ok_or_else(Error::closed)
+    let to = Receiver {
+        upstream: &mut cluster.options.load_full(),
+        cluster,
+        waited: &mut false,
+        waits_since: &mut None,
+    };
+    let repick = |cluster: &Cluster, upstream: &UpstreamOptions| {
+        let mut picker = cluster.checkout_picker();
+        let picked = pick(cluster, &mut picker, upstream, criteria);
+        cluster.return_picker(picker);
+        picked
+    };
+    admission::wait_for_host(to, first, repick).await
 }
 
 /// Rewrites the URI to the address of the host and keeps the original authority as `Host`.

@@ -96,15 +96,29 @@ impl TargetService {
     /// Sends with the shorter of the route's timeout and `deadline`, and returns that timeout.
     pub(crate) fn call_within<B>(
         &mut self,
-        mut request: Request<B>,
+        request: Request<B>,
         deadline: Option<Duration>,
     ) -> (ResponseFuture, Option<Duration>)
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
+        self.call_routed(request, deadline, false)
+    }
+
+    /// Like [`Self::call_within`]; `waited` says that the request has waited for its routes.
+    fn call_routed<B>(
+        &mut self,
+        mut request: Request<B>,
+        deadline: Option<Duration>,
+        waited: bool,
+    ) -> (ResponseFuture, Option<Duration>)
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
         match self.prepare(&mut request, deadline) {
-            Ok(Some((service, timeout))) => (service.call(request), timeout),
+            Ok(Some((service, timeout))) => (service.send(request, waited), timeout),
             Ok(None) => {
                 let service = self.clone();
                 (
@@ -131,6 +145,7 @@ impl TargetService {
         let own = options.and_then(|options| options.timeout);
         let limit = own.into_iter().chain(deadline).min();
         let started = Instant::now();
+        let waited = !self.client.routes_overdue(&self.listener);
         let waiting = self.client.routed_or_fallback(&self.listener);
         let routed = match limit {
             None => waiting.await,
@@ -142,13 +157,13 @@ impl TargetService {
         let fallback = routed?;
         let left = limit.map(|limit| limit.saturating_sub(started.elapsed()));
         let (answer, timeout) = match fallback {
-            None => self.call_within(request, left),
+            None => self.call_routed(request, left, waited),
             Some(cluster) => {
                 let own = request.extensions_mut().remove::<RequestOptions>();
                 let options = own.unwrap_or_default().cap_timeout(left);
                 set_default_authority(&mut request, &self.authority);
                 request.extensions_mut().insert(options);
-                (ClusterService::new(cluster, 0).call(request), left)
+                (ClusterService::new(cluster, 0).send(request, waited), left)
             }
         };
         let ends = timeout.and_then(|timeout| Instant::now().checked_add(timeout));

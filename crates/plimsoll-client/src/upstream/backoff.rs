@@ -13,7 +13,6 @@ pub(crate) struct ConnectBackoff {
     failures: AtomicU32,
     /// Instant at which the backoff ends, in nanoseconds; 0 means not in backoff.
     until: AtomicU64,
-    failed_at: AtomicU64,
 }
 
 impl ConnectBackoff {
@@ -23,7 +22,6 @@ impl ConnectBackoff {
         let pause = at_least_half(bound(FIRST, LONGEST, failures), draw);
         let until = now.saturating_add(pause);
         self.until.store(until.as_nanos().max(1), Ordering::Relaxed);
-        self.failed_at.store(now.as_nanos(), Ordering::Relaxed);
     }
 
     pub(crate) fn handle_success(&self) {
@@ -38,11 +36,6 @@ impl ConnectBackoff {
     pub(crate) fn is_active(&self, now: impl FnOnce() -> Instant) -> bool {
         let until = self.until.load(Ordering::Relaxed);
         until != 0 && now().as_nanos() < until
-    }
-
-    pub(crate) fn failed_since(&self, moment: Instant) -> bool {
-        self.until.load(Ordering::Relaxed) != 0
-            && self.failed_at.load(Ordering::Relaxed) > moment.as_nanos()
     }
 }
 
@@ -63,7 +56,6 @@ mod tests {
         backoff.handle_failure(0, at(1000));
         assert!(backoff.is_active(|| at(1499)));
         assert!(!backoff.is_active(|| at(1500)));
-        assert!(backoff.failed_since(at(999)) && !backoff.failed_since(at(1000)));
         backoff.handle_failure(0, at(1600));
         assert!(backoff.is_active(|| at(2599)));
         backoff.handle_success();

@@ -6,21 +6,33 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use arc_swap::ArcSwapOption;
 use crossbeam_queue::SegQueue;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use plimsoll_core::host::Host;
 use plimsoll_core::model::cluster::ClusterConfig;
+use plimsoll_core::model::orca::EndpointLoadMetricsFormat;
 use plimsoll_core::time::Instant;
 use plimsoll_xds::upstream::{CircuitBreakers, UpstreamOptions};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 
+use crate::cluster::backlog::Backlog;
 use crate::metrics::stats::ClusterStats;
 use crate::request::body::RequestTracker;
+use crate::upstream::dial_permits::DialPermits;
+use crate::upstream::response_scan::ResponseScan;
+
+static LOAD_METRICS_FORMAT: HeaderName = HeaderName::from_static("endpoint-load-metrics-format");
+const FORMATS: [EndpointLoadMetricsFormat; 3] = [
+    EndpointLoadMetricsFormat::Text,
+    EndpointLoadMetricsFormat::Json,
+    EndpointLoadMetricsFormat::Bin,
+];
 
 /// Connection and pending-request counts of a cluster, checked against its circuit breakers.
 #[derive(Debug, Default)]
@@ -30,6 +42,14 @@ pub(crate) struct ConnectionLimits {
     /// Notified when a connection closes while requests are pending.
     pub(crate) permit_released: Notify,
     pub(crate) stats: Arc<ClusterStats>,
+    pub(crate) dialing: DialPermits,
+    /// Calls that waited for discovery and are released as requests end.
+    pub(crate) backlog: Backlog,
+    /// Whether the management server has sent the cluster, for errors that name a setting.
+    pub(crate) added_via_api: AtomicBool,
+    /// Format in which requests ask for load reports: its place in [`FORMATS`], counted from 1; 0
+    /// if they do not ask. Apart from `config`, because every request reads it.
+    load_metrics_format: AtomicUsize,
     /// Settings to interpret load reports with. Unset for probes and out-of-band streams.
     pub(crate) config: ArcSwapOption<ClusterConfig>,
     /// Consecutive-error threshold of outlier detection; 0 disables it.
@@ -53,6 +73,24 @@ impl ConnectionLimits {
         Self {
             outlier_notify,
             ..Self::default()
+        }
+    }
+
+    pub(crate) fn set_config(&self, config: Arc<ClusterConfig>) {
+        let format = config.endpoint_load_metrics_format();
+        let index = FORMATS.iter().position(|known| Some(*known) == format);
+        let place = index.map_or(0, |index| index + 1);
+        self.load_metrics_format.store(place, Ordering::Relaxed);
+        self.config.store(Some(config));
+    }
+
+    /// Asks the host for a load report, if the cluster says so and the request does not.
+    #[inline]
+    pub(crate) fn ask_for_load_report(&self, headers: &mut HeaderMap) {
+        let place = self.load_metrics_format.load(Ordering::Relaxed);
+        if let Some(format) = place.checked_sub(1).and_then(|index| FORMATS.get(index)) {
+            let value = HeaderValue::from_static(format.header_value());
+            headers.entry(&LOAD_METRICS_FORMAT).or_insert(value);
         }
     }
 
@@ -115,6 +153,13 @@ impl ConnectionLimits {
     }
 }
 
+impl ConnectionPermit {
+    /// Whether it is for the host with this number of connections.
+    pub(crate) fn is_of_host(&self, host: &Arc<AtomicU32>) -> bool {
+        Arc::ptr_eq(&self.host, host)
+    }
+}
+
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.host.fetch_sub(1, Ordering::Relaxed);
@@ -128,6 +173,7 @@ impl Drop for ConnectionPermit {
 impl Drop for PendingPermit<'_> {
     fn drop(&mut self) {
         self.0.pending.fetch_sub(1, Ordering::Relaxed);
+        self.0.backlog.notify();
     }
 }
 
@@ -213,11 +259,25 @@ impl ConnectionState {
 pub(crate) struct Socket<T> {
     inner: T,
     connection: Arc<ConnectionState>,
+    /// Only HTTP/1.1 has chunked bodies.
+    responses: Option<Responses>,
+}
+
+/// Scan of the responses to the newest request of an HTTP/1.1 connection.
+#[derive(Debug, Default)]
+struct Responses {
+    scan: ResponseScan,
+    /// Number of the request.
+    request: u32,
 }
 
 impl<T> Socket<T> {
-    pub(crate) const fn new(inner: T, connection: Arc<ConnectionState>) -> Self {
-        Self { inner, connection }
+    pub(crate) fn new(inner: T, connection: Arc<ConnectionState>, http2: bool) -> Self {
+        Self {
+            inner,
+            connection,
+            responses: (!http2).then(Responses::default),
+        }
     }
 }
 
@@ -233,7 +293,26 @@ impl<T: AsyncRead + Unpin> AsyncRead for Socket<T> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_read(cx, buffer)
+        let this = &mut *self;
+        if let Some(responses) = &this.responses
+            && responses.scan.is_malformed()
+        {
+            let reason = "trailers of a response have a bare LF";
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, reason)));
+        }
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut this.inner).poll_read(cx, buffer))?;
+        if let Some(responses) = &mut this.responses {
+            let request = this.connection.requests.load(Ordering::Relaxed);
+            if responses.request != request {
+                *responses = Responses {
+                    request,
+                    ..Responses::default()
+                };
+            }
+            responses.scan.scan(&mut buffer.filled_mut()[before..]);
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -417,7 +496,7 @@ mod tests {
 
         let limits = Arc::new(ConnectionLimits::default());
         let (mut peer, inner) = tokio::io::duplex(100);
-        let mut socket = Socket::new(inner, Arc::new(connection(&limits)));
+        let mut socket = Socket::new(inner, Arc::new(connection(&limits)), false);
         assert!(socket.is_write_vectored());
         socket.write_all(b"one ").await.unwrap();
         let slices = [io::IoSlice::new(b"two "), io::IoSlice::new(b"3")];

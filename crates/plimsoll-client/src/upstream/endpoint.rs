@@ -3,12 +3,12 @@
 //! HTTP/2: requests of a pool share one connection; another is dialed when it has no free stream.
 //! HTTP/1.1: a request takes an idle connection or dials; at `max_connections` requests wait in
 //! order of arrival. A pool belongs to one runtime, so a proxy with a runtime per core never wakes
-//! another core. `request::destination` has picked the host before.
+//! another core. `request::destination` has picked the host before; `acquire` dials and waits.
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use http::uri::Authority;
 use http::{Request, Response};
@@ -19,17 +19,21 @@ use plimsoll_core::rng::{GOLDEN_STEP, splitmix64};
 use plimsoll_core::time::Instant;
 use plimsoll_xds::clock::Clock;
 use plimsoll_xds::upstream::{CircuitBreakers, HttpVersion, UpstreamOptions};
-use tokio::sync::oneshot;
+use tokio::sync::watch;
 
 use crate::cluster::status::{ConnectionCounts, DialCounters};
 use crate::error::{BoxError, Error, ErrorKind};
 use crate::request::body::RequestBody;
-use crate::request::destination::circuit_breaker;
+use crate::request::destination::OpenBreaker;
 use crate::upstream::backoff::ConnectBackoff;
 use crate::upstream::connect::{DialTarget, Dialer};
-use crate::upstream::connection::{ConnectionLimits, ConnectionPermit, ConnectionState};
+use crate::upstream::connection::{ConnectionLimits, ConnectionState};
 use crate::upstream::normalize::{self, ConnectionForm};
 use crate::upstream::pool::{HttpConnection, Pool, Tasks};
+
+mod acquire;
+
+use acquire::FailedDial;
 
 /// Attempts to send a request on pooled connections that turn out to be closed, before giving up.
 const MAX_STALE_CONNECTIONS: u32 = 8;
@@ -41,6 +45,7 @@ pub(crate) struct Endpoint {
     dialer: Arc<Dialer>,
     limits: Arc<ConnectionLimits>,
     connection_count: Arc<AtomicU32>,
+    failed_dial: OnceLock<watch::Sender<Option<FailedDial>>>,
     dialed: Arc<DialCounters>,
     backoff: ConnectBackoff,
     draws: AtomicU64,
@@ -62,6 +67,8 @@ pub(crate) struct SendContext<'a> {
     pub(crate) breakers: &'a CircuitBreakers,
     /// Authority for requests that have none.
     pub(crate) authority: &'a Authority,
+    /// The request must not go out in plain text.
+    pub(crate) needs_tls: bool,
     pub(crate) now: Instant,
 }
 
@@ -93,6 +100,7 @@ impl Endpoint {
             dialer: context.dialer,
             limits: context.limits,
             connection_count: Arc::default(),
+            failed_dial: OnceLock::new(),
             dialed: Arc::default(),
             backoff: ConnectBackoff::default(),
             draws: AtomicU64::new(u64::from(port)),
@@ -147,7 +155,7 @@ impl Endpoint {
         if let Some(permit) = self
             .limits
             .try_acquire_connection(&self.connection_count, breakers)
-            && let Ok(connection) = self.dial(0, None, permit).await
+            && let Ok(connection) = self.connect(None, &self.dialing(permit)).await
         {
             self.pools[0].put(connection);
         }
@@ -163,6 +171,9 @@ impl Endpoint {
         let Some(request) = slot else {
             return SendOutcome::Failed(missing_request());
         };
+        if context.needs_tls && self.options.tls.is_none() {
+            return SendOutcome::Unsent(self.needs_tls());
+        }
         let index = context.pool % self.pools.len();
         let name = self.server_name(request);
         let form = ConnectionForm {
@@ -171,6 +182,7 @@ impl Endpoint {
             authority: context.authority,
         };
         normalize::normalize(request, form);
+        self.limits.ask_for_load_report(request.headers_mut());
         let mut stale = 0;
         let mut sent_at = context.now;
         loop {
@@ -250,158 +262,6 @@ impl Endpoint {
         }
     }
 
-    async fn wait_for_connection(
-        self: &Arc<Self>,
-        index: usize,
-        name: Option<&Arc<str>>,
-        context: SendContext<'_>,
-    ) -> Result<HttpConnection, Error> {
-        let stats = &self.limits.stats;
-        stats.upstream_rq_pending_total.increment();
-        let Some(_pending) = self.limits.try_acquire_pending(context.breakers) else {
-            stats.upstream_rq_pending_overflow.increment();
-            return Err(self.pending_overflow(context.breakers.max_pending_requests));
-        };
-        match self.options.http_version {
-            HttpVersion::Http1 => self.wait_for_http1(index, name, context).await,
-            HttpVersion::Http2 => self.wait_for_http2(index, name, context).await,
-        }
-    }
-
-    async fn wait_for_http1(
-        self: &Arc<Self>,
-        index: usize,
-        name: Option<&Arc<str>>,
-        context: SendContext<'_>,
-    ) -> Result<HttpConnection, Error> {
-        let pool = &self.pools[index];
-        loop {
-            if let Some(permit) = self
-                .limits
-                .try_acquire_connection(&self.connection_count, context.breakers)
-            {
-                return self.dial(index, name.cloned(), permit).await;
-            }
-            let mut waiter = pool.enqueue();
-            // A connection or permit may have been released before this waiter was enqueued.
-            let permit_released = self.limits.permit_released.notified();
-            tokio::pin!(permit_released);
-            permit_released.as_mut().enable();
-            if let Some(connection) = pool.checkout(name, &self.options, context.now) {
-                return Ok(connection);
-            }
-            if self.limits.connections() < u64::from(context.breakers.max_connections) {
-                continue;
-            }
-            tokio::select! {
-                connection = waiter.connection() => {
-                    if let Some(connection) = connection
-                        && connection.is_usable(name, &self.options, context.now)
-                    {
-                        return Ok(connection);
-                    }
-                }
-                () = permit_released => {}
-            }
-        }
-    }
-
-    async fn wait_for_http2(
-        self: &Arc<Self>,
-        index: usize,
-        name: Option<&Arc<str>>,
-        context: SendContext<'_>,
-    ) -> Result<HttpConnection, Error> {
-        let pool = &self.pools[index];
-        let since = Clock::system().now();
-        let _dialing = pool.dialing.lock().await;
-        loop {
-            // Another request may have dialed while this one waited for the lock.
-            if let Some(connection) = pool.checkout(name, &self.options, context.now) {
-                return Ok(connection);
-            }
-            if self.backoff.failed_since(since) {
-                return Err(self.connect_error("dialing failed for another request a moment ago"));
-            }
-            if let Some(permit) = self
-                .limits
-                .try_acquire_connection(&self.connection_count, context.breakers)
-            {
-                let connection = self.dial(index, name.cloned(), permit).await?;
-                return Ok(connection);
-            }
-            if let Some(connection) = pool.checkout_full(name) {
-                return Ok(connection);
-            }
-            self.limits.permit_released.notified().await;
-        }
-    }
-
-    /// Dials in a separate task, so that a canceled request still leaves a pooled connection.
-    async fn dial(
-        self: &Arc<Self>,
-        index: usize,
-        name: Option<Arc<str>>,
-        permit: ConnectionPermit,
-    ) -> Result<HttpConnection, Error> {
-        let (sender, receiver) = oneshot::channel();
-        let endpoint = Arc::clone(self);
-        tokio::spawn(async move {
-            let dialed = endpoint.connect(name, permit).await;
-            let shared = dialed.as_ref().ok().and_then(HttpConnection::share);
-            if let Some(shared) = shared {
-                endpoint.pools[index].put(shared);
-            }
-            if let Err(Ok(unused)) = sender.send(dialed)
-                && unused.share().is_none()
-            {
-                endpoint.pools[index].put(unused);
-            }
-        });
-        let shutdown = |_| self.connect_error("the runtime is shutting down");
-        receiver.await.map_err(shutdown)?
-    }
-
-    async fn connect(
-        &self,
-        name: Option<Arc<str>>,
-        permit: ConnectionPermit,
-    ) -> Result<HttpConnection, Error> {
-        let stats = &self.limits.stats;
-        stats.upstream_cx_total.increment();
-        self.dialed.total.increment();
-        let version = self.options.http_version;
-        let target = DialTarget {
-            server_name: name.clone(),
-            ..self.target.clone()
-        };
-        let dialed = self.dialer.dial(&target, version).await;
-        let timed_out = dialed.as_ref().is_err_and(|error| error.timed_out);
-        let opened = match dialed {
-            Err(error) => Err(error.source),
-            Ok(socket) => {
-                let state = ConnectionState::new(name, permit, Clock::system().now());
-                HttpConnection::open(socket, Arc::new(state), &self.options, &self.tasks).await
-            }
-        };
-        match opened {
-            Ok(connection) => {
-                self.backoff.handle_success();
-                Ok(connection)
-            }
-            Err(source) => {
-                stats.upstream_cx_connect_fail.increment();
-                self.dialed.connect_fail.increment();
-                if timed_out {
-                    stats.upstream_cx_connect_timeout.increment();
-                }
-                let draw = next_draw(&self.draws);
-                self.backoff.handle_failure(draw, Clock::system().now());
-                Err(self.connect_error(source))
-            }
-        }
-    }
-
     fn server_name(&self, request: &Request<RequestBody>) -> Option<Arc<str>> {
         if !self.options.auto_sni || self.options.tls.is_none() {
             return None;
@@ -410,16 +270,29 @@ impl Endpoint {
         Some(authority.host().into())
     }
 
+    #[cold]
+    fn needs_tls(&self) -> Error {
+        let cluster = self.cluster_name().unwrap_or_default();
+        let message = format!(
+            "the scheme of the request is https, but cluster {cluster} has no TLS: \
+             set Cluster::tls, or transport_socket of the cluster"
+        );
+        self.error(ErrorKind::Config, message)
+    }
+
     fn connect_error(&self, source: impl Into<BoxError>) -> Error {
         let message = format!("cannot connect to {self}");
         self.error(ErrorKind::Connect, message).with_source(source)
     }
 
     fn pending_overflow(&self, limit: u32) -> Error {
-        let pending = self.limits.pending();
+        let breaker = OpenBreaker {
+            name: "max_pending_requests",
+            current: self.limits.pending(),
+            limit,
+        };
         let cluster = self.cluster_name().unwrap_or_default();
-        let error = circuit_breaker(&cluster, "max_pending_requests", pending, limit);
-        self.located(error)
+        self.located(breaker.error(&cluster, &self.limits))
     }
 
     fn error(&self, kind: ErrorKind, message: String) -> Error {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
-use crossbeam_queue::{ArrayQueue, SegQueue};
+use crossbeam_queue::ArrayQueue;
 use futures_util::future::Either;
 use http::{Request, Response};
 use hyper::body::Incoming;
@@ -17,8 +17,8 @@ use hyper::client::conn::{TrySendError, http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use plimsoll_core::log_line;
 use plimsoll_core::time::Instant;
+use plimsoll_xds::clock::Clock;
 use plimsoll_xds::upstream::{HttpVersion, UpstreamOptions};
-use tokio::sync::{Mutex as AsyncMutex, oneshot};
 use tokio::task::AbortHandle;
 
 use crate::error::BoxError;
@@ -26,6 +26,8 @@ use crate::log_lines;
 use crate::request::body::RequestBody;
 use crate::upstream::connect::Transport;
 use crate::upstream::connection::{ConnectionState, Socket};
+use crate::upstream::dials::Dials;
+use crate::upstream::waiting::{Place, WaitQueue};
 
 /// Idle HTTP/1.1 connections kept per pool; further ones are closed.
 const MAX_IDLE: usize = 1024;
@@ -65,7 +67,8 @@ impl HttpConnection {
         options: &UpstreamOptions,
         tasks: &Arc<Tasks>,
     ) -> Result<Self, BoxError> {
-        let socket = TokioIo::new(Socket::new(socket, Arc::clone(&state)));
+        let http2 = options.http_version == HttpVersion::Http2;
+        let socket = TokioIo::new(Socket::new(socket, Arc::clone(&state), http2));
         let sender = match options.http_version {
             HttpVersion::Http1 => {
                 let mut builder = http1::Builder::new();
@@ -193,7 +196,8 @@ where
     }
 }
 
-fn http2_builder(options: &UpstreamOptions, executor: Spawner) -> http2::Builder<Spawner> {
+/// Returns the settings of an HTTP/2 connection to a host; `executor` runs its tasks.
+pub(crate) fn http2_builder<E: Clone>(options: &UpstreamOptions, executor: E) -> http2::Builder<E> {
     let settings = &options.http2;
     let mut builder = http2::Builder::new(executor);
     builder
@@ -208,7 +212,8 @@ fn http2_builder(options: &UpstreamOptions, executor: Spawner) -> http2::Builder
     builder
 }
 
-async fn run(task: impl Future<Output = hyper::Result<()>>) {
+/// Runs a connection until it ends.
+pub(crate) async fn run(task: impl Future<Output = hyper::Result<()>>) {
     if let Err(error) = task.await {
         log_line!(log_lines::UPSTREAM_CONNECTION_CLOSED, %error);
     }
@@ -217,13 +222,12 @@ async fn run(task: impl Future<Output = hyper::Result<()>>) {
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     shared: ArcSwap<Vec<HttpConnection>>,
-    /// Held while dialing HTTP/2, so that a burst of requests opens one connection.
-    pub(crate) dialing: AsyncMutex<()>,
+    pub(crate) dials: Dials,
     /// Allocated on first use, as most hosts of a large cluster are never used.
     idle: OnceLock<ArrayQueue<HttpConnection>>,
     /// Allocated when `idle` is full.
     more_idle: OnceLock<ArrayQueue<HttpConnection>>,
-    waiting: SegQueue<oneshot::Sender<HttpConnection>>,
+    queue: WaitQueue,
 }
 
 impl Pool {
@@ -257,37 +261,62 @@ impl Pool {
         self.shared.load().iter().find(fits)?.share()
     }
 
+    /// Waits for the next connection that becomes free.
     pub(crate) fn enqueue(&self) -> Waiter<'_> {
-        let (sender, receiver) = oneshot::channel();
-        self.waiting.push(sender);
         Waiter {
             pool: self,
-            receiver,
+            place: self.queue.enqueue(),
         }
     }
 
-    /// Returns a connection to the pool, or hands it to the oldest waiter. No wakeup is lost: a
-    /// waiter checks the idle queue after it has joined, and this checks for waiters after pushing.
-    pub(crate) fn put(&self, mut connection: HttpConnection) {
+    /// Waits outside the queue, for a connection that is being dialed.
+    pub(crate) fn wait_for_dial(&self) -> Waiter<'_> {
+        Waiter {
+            pool: self,
+            place: Arc::default(),
+        }
+    }
+
+    /// Returns a connection to the pool, or hands it to the oldest waiter.
+    pub(crate) fn put(&self, connection: HttpConnection) {
         if connection.is_shared() {
             self.put_shared(&connection);
             return;
         }
-        loop {
-            while let Some(waiting) = self.waiting.pop() {
-                match waiting.send(connection) {
-                    Ok(()) => return,
-                    Err(back) => connection = back,
-                }
+        self.put_idle(connection);
+        self.take_back_unclaimed();
+    }
+
+    /// Hands a new connection to the request that it was dialed for.
+    pub(crate) fn put_for(&self, place: &Arc<Place>, connection: HttpConnection) {
+        let now = Clock::system().now();
+        if let Some(unused) = self.queue.hand_to(place, connection, now) {
+            self.put(unused);
+        }
+    }
+
+    /// Takes connections back that waiters were handed and did not use in time.
+    pub(crate) fn take_back_unclaimed(&self) {
+        let now = || Clock::system().now();
+        while let Some(connection) = self.queue.take_unclaimed(now) {
+            self.put_idle(connection);
+        }
+    }
+
+    /// No wakeup is lost: a waiter checks the idle queue after it has joined, and this checks for
+    /// waiters after pushing.
+    fn put_idle(&self, mut connection: HttpConnection) {
+        while !self.queue.is_empty() {
+            match self.queue.hand(connection, Clock::system().now()) {
+                None => return,
+                Some(unused) => connection = unused,
             }
-            self.push_idle(connection);
-            if self.waiting.is_empty() {
-                return;
-            }
-            let Some(idle) = self.pop_idle() else {
-                return;
-            };
-            connection = idle;
+        }
+        self.push_idle(connection);
+        if !self.queue.is_empty()
+            && let Some(idle) = self.pop_idle()
+        {
+            self.put_idle(idle);
         }
     }
 
@@ -366,22 +395,27 @@ impl Pool {
     }
 }
 
-/// A request's place in the queue for a connection. One handed to a dropped waiter is put back.
+/// A request that waits for a connection. One that it was handed and did not use is put back.
 pub(crate) struct Waiter<'a> {
     pool: &'a Pool,
-    receiver: oneshot::Receiver<HttpConnection>,
+    place: Arc<Place>,
 }
 
 impl Waiter<'_> {
-    pub(crate) async fn connection(&mut self) -> Option<HttpConnection> {
-        (&mut self.receiver).await.ok()
+    pub(crate) const fn place(&self) -> &Arc<Place> {
+        &self.place
+    }
+
+    /// Waits for a connection; `None` if it was taken back before this was polled.
+    pub(crate) async fn connection(&self) -> Option<HttpConnection> {
+        self.place.changed().await;
+        self.place.take()
     }
 }
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        self.receiver.close();
-        if let Ok(connection) = self.receiver.try_recv() {
+        if let Some(connection) = self.place.leave() {
             self.pool.put(connection);
         }
     }

@@ -103,14 +103,20 @@ impl XdsHandle {
                     changed = routed.changed() => changed,
                     changed = status.changed() => changed,
                 };
-                changed.map_err(|_| Error::closed())?;
+                changed.map_err(|_| Error::runtime_ended())?;
             }
         };
-        let deadline = self.targets.borrow().get(listener).copied().flatten();
-        until(deadline, waiting).await.unwrap_or_else(|| {
-            let missing = self.initial_fetch.missing("routes");
-            Err(self.no_routes(listener, &missing))
-        })
+        until(self.deadline(listener), waiting)
+            .await
+            .unwrap_or_else(|| {
+                let missing = self.initial_fetch.missing("routes");
+                Err(self.no_routes(listener, &missing))
+            })
+    }
+
+    /// When requests stop waiting for the routes of a target; `None` is never.
+    pub(crate) fn deadline(&self, listener: &str) -> Option<Instant> {
+        self.targets.borrow().get(listener).copied().flatten()
     }
 
     fn no_routes(&self, listener: &str, problem: &str) -> Error {

@@ -1,11 +1,8 @@
 //! [`Actor`]: a test backend whose behavior is selected by the request path.
-#![allow(dead_code, reason = "each test file uses its own part")]
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
@@ -131,6 +128,11 @@ async fn act(
     }
     let response = match path.as_str() {
         "/upgrade" => upgrade(request),
+        "/asked" => {
+            let asked = request.headers().get_all("endpoint-load-metrics-format");
+            let values = asked.iter().map(|value| value.to_str().unwrap());
+            Response::new(full(values.collect::<Vec<_>>().join(",")))
+        }
         "/form" => Response::new(full(form(&request))),
         "/endless" => {
             let mut response = Response::new(endless());
@@ -268,15 +270,4 @@ pub(crate) async fn get(
     let status = response.status().as_u16();
     let body = response.into_body().collect().await?.to_bytes();
     Ok((status, String::from_utf8(body.to_vec())?))
-}
-
-/// Waits until `condition` holds; panics after a timeout.
-pub(crate) async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let wait = async {
-        while !condition().await {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    let waited = tokio::time::timeout(Duration::from_secs(20), wait).await;
-    assert!(waited.is_ok(), "never: {what}");
 }

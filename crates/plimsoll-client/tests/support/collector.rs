@@ -1,7 +1,5 @@
 //! [`Collector`]: an OTLP collector that decodes what it gets, by gRPC and by HTTP, on a thread and
 //! runtime of its own, so that a test may block its own runtime.
-#![allow(dead_code, reason = "each test file uses its own part")]
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

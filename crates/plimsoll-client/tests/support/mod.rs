@@ -1,13 +1,18 @@
 //! Test backends on loopback that count their requests, and clusters of them.
-#![allow(dead_code, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+pub(crate) mod actor;
+#[cfg(feature = "opentelemetry")]
+#[allow(dead_code, reason = "the proxy uses more")]
+pub(crate) mod collector;
+pub(crate) mod held_time;
 #[cfg(feature = "xds")]
 pub(crate) mod hostile;
 #[cfg(feature = "xds")]
 pub(crate) mod management;
 #[cfg(feature = "xds")]
 pub(crate) mod resources;
+pub(crate) mod silent;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -41,23 +46,6 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) async fn within<F: Future>(future: F) -> F::Output {
     let done = tokio::time::timeout(TIMEOUT, future).await;
     done.expect("nothing happened for a long time")
-}
-
-/// Polls until `check` returns a value.
-pub(crate) async fn wait_for<T>(what: &str, mut check: impl AsyncFnMut() -> Option<T>) -> T {
-    let deadline = tokio::time::Instant::now() + TIMEOUT;
-    loop {
-        if let Some(found) = check().await {
-            return found;
-        }
-        assert!(tokio::time::Instant::now() < deadline, "timed out: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
-/// Waits until `check` holds.
-pub(crate) async fn wait_until(what: &str, mut check: impl AsyncFnMut() -> bool) {
-    wait_for(what, async || check().await.then_some(())).await;
 }
 
 /// A server that responds with its address and status 200, or the status in the path: `/503`.

@@ -1,4 +1,5 @@
 //! [`Silent`]: management servers that do not answer, each in its own way.
+#![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -7,7 +8,7 @@ use socket2::{Domain, Socket, Type};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use super::support::refused_address;
+use super::refused_address;
 
 /// Time after which a connection attempt counts as not accepted.
 const NOT_ACCEPTED: Duration = Duration::from_millis(50);

@@ -23,7 +23,7 @@ use crate::unreported::Subscriptions;
 
 /// All metrics of the control plane.
 #[rustfmt::skip]
-pub static METRICS: [Metric; 80] = [
+pub static METRICS: [Metric; 100] = [
     Metric::new("plimsoll_control_build_info", Info, &["version"],
         "Version of the control plane; always 1"),
     Metric::new("plimsoll_control_fleets", Gauge, &[],
@@ -50,7 +50,7 @@ pub static METRICS: [Metric; 80] = [
     Metric::new("plimsoll_control_load_reports_ignored_total", Counter, &["reason"],
         "Reports about a cluster that were ignored: `unknown_cluster`, \
          `implausible_interval`, `implausible_rate`, `node_without_id`, `node_without_locality`, \
-         `unknown_zone`, `too_many_clusters`"),
+         `unknown_zone`, `too_many_clusters`, `not_readable` (`services` of a rule)"),
     Metric::new("plimsoll_control_reporters_joined_total", Counter, &[],
         "Nodes that began to report load"),
     Metric::new("plimsoll_control_reporters_left_total", Counter, &["reason"],
@@ -75,6 +75,25 @@ pub static METRICS: [Metric; 80] = [
     Metric::new("plimsoll_control_demand_smoothed_requests_per_second", Gauge,
         &["fleet", "cluster", "locality"],
         "Smoothed demand by zone of the proxies, from which fractions and loads are computed"),
+    Metric::new("plimsoll_control_zone_failed_ratio", Gauge, &["fleet", "cluster", "locality"],
+        "Share of the requests to a zone that failed, in the latest load reports; 0 without \
+         requests"),
+    Metric::new("plimsoll_control_zone_fails", Gauge, &["fleet", "cluster", "locality"],
+        "1 if many more requests to the zone fail than to another zone; absent instead of 0 for \
+         services that do not have all series"),
+    Metric::new("plimsoll_control_cluster_failing_zones", Gauge, &["fleet", "cluster"],
+        "Zones of a service to which many more requests fail than to another zone"),
+    Metric::new("plimsoll_control_cluster_withheld_zones", Gauge,
+        &["fleet", "cluster", "reason"],
+        "Zones because of which host counts steer the service instead of demand: `zone_fails` \
+         (requests to it fail), `zone_unseen` (no proxy reports requests to it any more)"),
+    Metric::new("plimsoll_control_demand_withheld", Gauge, &["fleet", "reason"],
+        "1 if the newest demand of a fleet is not delivered: `store_unread` (replicas: the store \
+         has not been read since the start), `incomplete` (some proxies have not reported since \
+         the start), `agreeing` (replicas agree on the first plan), `starting` (nothing is known \
+         since the start)"),
+    Metric::new("plimsoll_control_zone_failures_total", Counter, &[],
+        "Times that a zone of a service began to fail"),
     Metric::new("plimsoll_control_zone_capacity_ratio", Gauge, &["fleet", "cluster", "locality"],
         "Share of the capacity of all zones, 0 to 1"),
     Metric::new("plimsoll_control_zone_served_requests_per_second", Gauge,
@@ -106,6 +125,15 @@ pub static METRICS: [Metric; 80] = [
     Metric::new("plimsoll_control_cluster_on_fallback", Gauge, &["fleet", "cluster"],
         "1 if demand should steer the service, but proxies use host counts because no load report \
          says where demand is"),
+    Metric::new("plimsoll_control_cluster_target_utilization_ratio", Gauge, &["cluster"],
+        "Target utilization of a service with an objective other than `LEVEL`, 0 to 1"),
+    Metric::new("plimsoll_control_zone_planned_utilization_ratio", Gauge,
+        &["cluster", "locality"],
+        "Utilization of a zone as planned for the demand of all fleets, for services with a target \
+         utilization; absent without healthy hosts"),
+    Metric::new("plimsoll_control_wanted_hosts", Gauge, &["cluster", "locality"],
+        "Hosts of weight 1 that a zone needs for its own demand to be at the target utilization of \
+         the service"),
     Metric::new("plimsoll_control_edge_requests_per_second", Gauge,
         &["fleet", "from", "to", "routing"],
         "Requests from the proxies of one zone to the hosts of another, to all services"),
@@ -170,6 +198,30 @@ pub static METRICS: [Metric; 80] = [
     Metric::new("plimsoll_control_replicas", Gauge, &["configuration"],
         "Replicas of the control plane, this one included: with the `same` configuration as this \
          one, or `other`"),
+    Metric::new("plimsoll_control_ignored_services", Gauge, &["source"],
+        "Services that are not in force, because a source of higher precedence has one of the same \
+         name; `source` is `files` or the section of a source"),
+    Metric::new("plimsoll_control_source_synced", Gauge, &["source"],
+        "1 if all objects of a source of services have been read since the start; `source` is its \
+         section in the file, such as `kubernetes`"),
+    Metric::new("plimsoll_control_source_connected", Gauge, &["source", "kind"],
+        "1 if changes of a kind of objects are followed, 0 if the server does not answer"),
+    Metric::new("plimsoll_control_source_objects", Gauge, &["source", "kind"],
+        "Objects that are known"),
+    Metric::new("plimsoll_control_source_held_objects", Gauge, &["source", "kind"],
+        "Objects that the server no longer has and that stay for `removal_delay`"),
+    Metric::new("plimsoll_control_source_lists_total", Counter, &["source", "kind"],
+        "Complete answers that took effect"),
+    Metric::new("plimsoll_control_source_events_total", Counter, &["source", "kind"],
+        "Changes that watches or blocking queries reported"),
+    Metric::new("plimsoll_control_source_failures_total", Counter, &["source", "kind"],
+        "Requests that the server did not answer with success, and watches that broke"),
+    Metric::new("plimsoll_control_source_resets_total", Counter, &["source", "kind"],
+        "Versions that the server no longer had, so that everything was read again"),
+    Metric::new("plimsoll_control_source_last_event_age_seconds", Gauge, &["source", "kind"],
+        "Time since the server last sent something"),
+    Metric::new("plimsoll_control_source_settings_refused_total", Counter, &["source"],
+        "Objects and settings that were refused; the audit names the objects"),
     Metric::new("plimsoll_control_kubernetes_synced", Gauge, &[],
         "1 if all kinds of Kubernetes objects have been listed since the start; absent without \
          `kubernetes`"),
@@ -261,7 +313,7 @@ pub(crate) async fn families(context: &Context) -> Result<Families, Stopped> {
         let details = load::Details::new(&inspected);
         let mut values = gauges::of_state(state, &subscriptions, &inspected, &details, now);
         gauges::add_store(&mut values, state, store.as_deref());
-        (values, state.config().cost)
+        (values, state.config().operation.cost)
     };
     let (mut values, cost) = context.handle.inspect(inspect).await?;
     present::add_zeros(&mut values);
@@ -270,7 +322,7 @@ pub(crate) async fn families(context: &Context) -> Result<Families, Stopped> {
     gauges::add_streams(&mut values, &context.handle);
     add_counters(&mut values, &context.handle);
     add_reloads(&mut values, context);
-    gauges::add_kubernetes(&mut values, &context.handle);
+    gauges::add_sources(&mut values, &context.handle);
     add_listeners(&mut values, context);
     Ok(values.0)
 }

@@ -22,8 +22,8 @@ use super::responses::{
     Configuration, Demand, Fleet, FleetZone, Fleets, Fraction, Relay, Status, ZoneDemand,
 };
 use crate::config::{Delivery, Mode};
-use crate::counters::cause;
 use crate::delivery::{NodeClass, NotSteeredReason, Steering};
+use crate::events::reasons::Reason as _;
 use crate::relay::RelayStatus;
 use crate::run::Bound;
 use crate::state::State;
@@ -72,7 +72,7 @@ pub(super) fn status(
         nodes,
         clusters: config.services.len(),
         discovery_streams: streams,
-        load_reporting_interval_ms: millis(config.load_reporting_interval),
+        load_reporting_interval_ms: millis(config.reporting.load_reporting_interval),
         configuration: Configuration {
             reloads_succeeded: reloads.succeeded,
             reloads_failed: reloads.failed,
@@ -82,6 +82,18 @@ pub(super) fn status(
             restart_needed: reloads.restart_needed,
         },
     }
+}
+
+/// Returns the only cluster in the response of `/api/v1/clusters`.
+#[cfg(test)]
+pub(crate) fn only_cluster(state: &State, now: Instant) -> serde_json::Value {
+    let query = ListQuery {
+        limit: 1,
+        ..ListQuery::default()
+    };
+    let page = serde_json::to_value(clusters(state, &query, now)).unwrap();
+    assert_eq!(page["total"], 1);
+    page["clusters"][0].clone()
 }
 
 /// Response of `/api/v1/fleets`: each fleet with its zones and its demand.
@@ -103,6 +115,7 @@ pub(super) fn fleets(state: &State, fleet: Option<&str>, now: Instant) -> Fleets
             zones: zones(&state.fleets().counts(name)),
             basis: basis(delivered),
             warming_up: is_warming_up(state, name, now),
+            withheld: state.withheld(name, None, now).map(|why| why.to_string()),
             delivered: fractions(delivered),
             delivered_age_ms: state.delivered_age(name, None, now).map(millis),
             demand: demand.collect(),
@@ -146,7 +159,7 @@ fn demand(scope: &ScopeView<'_>) -> Demand {
         measured: plan.map(|plan| fractions(&plan.zones)),
         measured_age_ms: scope.plan_age().map(millis),
         generation: plan.map(|plan| plan.generation),
-        cause: plan.map(|plan| cause(plan.cause)),
+        cause: plan.map(|plan| plan.cause.label()),
     }
 }
 
@@ -155,6 +168,7 @@ pub fn delivery(steering: Steering) -> (&'static str, Option<&'static str>) {
     match steering {
         Steering::AsConfigured(why) => ("as_configured", Some(not_steered_reason(why))),
         Steering::HostCounts => ("host_counts", Some("mode_shadow")),
+        Steering::ZoneFails => ("host_counts", Some("zone_fails")),
         Steering::Demand(delivery) => (delivery_name(delivery), None),
         Steering::FeedForward(_) => ("feed_forward", Some("load_aware_locality")),
     }
@@ -174,10 +188,14 @@ const fn delivery_name(delivery: Delivery) -> &'static str {
 const fn not_steered_reason(why: NotSteeredReason) -> &'static str {
     match why {
         NotSteeredReason::ModeOff => "mode_off",
+        NotSteeredReason::ModeShadow => "mode_shadow",
         NotSteeredReason::ExplicitBasis => "locality_basis_written",
         NotSteeredReason::Hashing => "hashing",
         NotSteeredReason::LoadAwareLocality => "load_aware_locality",
         NotSteeredReason::Subsets => "subsets",
+        NotSteeredReason::WithoutEds => "without_eds",
+        NotSteeredReason::SharedEndpoints => "shared_endpoints",
+        NotSteeredReason::ZoneFails => "zone_fails",
     }
 }
 

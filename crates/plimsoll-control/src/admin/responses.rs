@@ -86,6 +86,8 @@ responses! {
         zones: Vec<FleetZone>,
         basis: &'static str,
         warming_up: bool,
+        /// Why the newest demand is not delivered, as a clause; `null` if it is.
+        withheld: Option<String>,
         delivered: Vec<Fraction>,
         delivered_age_ms: Option<u64>,
         demand: Vec<Demand>,
@@ -234,6 +236,7 @@ responses! {
     }
     ClusterFleet {
         fleet: Arc<str>,
+        delivery: Vec<ClassDelivery>,
         basis: &'static str,
         warming_up: bool,
         delivered: Vec<Fraction>,
@@ -304,6 +307,10 @@ responses! {
         ramp_percent: u32,
         basis: &'static str,
         warming_up: bool,
+        /// Target utilization of the service's objective, 0 to 1; `null` if it is `LEVEL`.
+        target_utilization: Option<f64>,
+        /// Why host counts decide although demand should steer, as a clause; `null` if it steers.
+        withheld: Option<String>,
         demand_requests_per_second: f64,
         seen: Option<TotalLoad>,
         now: Option<TotalLoad>,
@@ -325,9 +332,29 @@ responses! {
         capacity_share: f64,
         line_requests_per_second: f64,
         above_line: Option<Arc<str>>,
+        /// Share of the requests to the zone that failed, in the latest load reports, 0 to 1;
+        /// `null` without requests.
+        failed_share: Option<f64>,
+        /// Whether many more requests fail here than in another zone: demand does not steer then.
+        fails: bool,
+        /// Zones of the proxies whose requests here fail, if those of others do not.
+        fails_only_from: Vec<Locality>,
+        /// What the objective of the service plans for the demand of all fleets; `null` with
+        /// `LEVEL`.
+        planned: Option<PlannedZone>,
         seen: Option<ZoneLoad>,
         now: Option<ZoneLoad>,
         enforce: Option<ZoneLoad>,
+    }
+    PlannedZone {
+        /// Requests per second that the healthy hosts of the zone serve at utilization 1.
+        capacity_requests_per_second: f64,
+        /// Planned utilization; `null` without healthy hosts.
+        utilization: Option<f64>,
+        /// Hosts of weight 1 that the zone's own demand needs at the target.
+        wanted_hosts: u64,
+        /// How the requests of the zone are planned.
+        text: Arc<str>,
     }
     ZoneLoad {
         served_requests_per_second: f64,

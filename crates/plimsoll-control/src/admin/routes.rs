@@ -43,8 +43,8 @@ pub fn router() -> AdminRouter<Context> {
     AdminRouter::new(format, "/api/v1")
         .get("/healthz", "", "`ok` if the writer responds within 5 s, else 503", healthy)
         .get("/readyz", "",
-            "`ready` when a configuration is active, services of Kubernetes have been listed and \
-             the writer responds, else 503", ready)
+            "`ready` when a configuration is active, the services of all sources have been listed \
+             and the writer responds, else 503", ready)
         .get("/metrics", "", "Metrics in OpenMetrics format", metrics_page)
         .get("/api/v1/status", "",
             "Version, addresses, state of the configuration, number of streams", status)
@@ -93,30 +93,32 @@ async fn healthy(Extracted(context): Extracted<Context>) -> Result<&'static str,
 }
 
 /// Ready once the writer task responds and has a configuration with all services. The loss of a
-/// relayed server, of the store or of the Kubernetes API server is shown but does not affect
-/// readiness: proxies keep their resources and still receive demand, and without the store all
-/// replicas would be taken out of service at once.
+/// relayed server, of the store or of a source of services is shown but does not affect readiness:
+/// proxies keep their resources and still receive demand, and without the store all replicas would
+/// be taken out of service at once.
 async fn ready(Extracted(context): Extracted<Context>) -> Result<String, ApiError> {
     let inspect = |state: &State, _| {
         let store = state.replicas().map(Replicas::is_connected);
         (state.config().relay.is_some(), store)
     };
     let (relayed, store) = context.handle.inspect(inspect).await?;
-    let kubernetes = context.handle.kubernetes();
-    if context.handle.discovery().is_awaited() {
-        let failing = kubernetes.and_then(|kubernetes| kubernetes.failing);
+    if let Some(source) = context.handle.discovery().awaited() {
+        let state = context.handle.source(source);
+        let failing = state.and_then(|state| state.failing);
         let why = failing.map_or_else(String::new, |(_, reason)| format!(": {reason}"));
-        let reason = format!("services of Kubernetes have not been listed{why}");
+        let reason = format!("services of {} have not been listed{why}", source.name());
         return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, reason));
     }
     let mut page = "ready\n".to_owned();
-    match kubernetes.map(|kubernetes| kubernetes.failing) {
-        Some(Some((since, reason))) => {
-            let seconds = since.as_secs();
-            page += &format!("kubernetes: no answer for {seconds} s: {reason}\n");
-        }
-        Some(None) => page += "kubernetes: connected\n",
-        None => {}
+    for source in context.handle.sources() {
+        let label = source.id.label();
+        page += &match source.failing {
+            Some((since, reason)) => {
+                let seconds = since.as_secs();
+                format!("{label}: no answer for {seconds} s: {reason}\n")
+            }
+            None => format!("{label}: connected\n"),
+        };
     }
     if relayed {
         let relay = context.handle.upstreams().status();
@@ -240,7 +242,7 @@ async fn load(
     let lines = context.load_lines(LOAD_BUDGET).await?;
     let cost = context
         .handle
-        .inspect(|state, _| state.config().cost)
+        .inspect(|state, _| state.config().operation.cost)
         .await?;
     Ok(Json(json!(report::load(&lines, &cost, &list))))
 }
@@ -320,7 +322,7 @@ async fn explain_page(
     let lines = context.load_lines(LOAD_BUDGET).await?;
     let cost = context
         .handle
-        .inspect(|state, _| state.config().cost)
+        .inspect(|state, _| state.config().operation.cost)
         .await?;
     let is_asked = |line: &&LoadLine| {
         *line.cluster == *cluster && fleet.as_deref().is_none_or(|fleet| *line.fleet == *fleet)

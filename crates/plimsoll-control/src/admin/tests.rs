@@ -31,6 +31,7 @@ use crate::config::{ConfigFile, ControlConfig};
 use crate::replicas::{StoreInput, StoreSnapshot};
 use crate::run::{Bound, Context};
 use crate::server::{Discovery, Handle, LoadReporting, start_replica};
+use crate::sources::SourceId;
 use crate::store::ReplicaIdentity;
 
 const CONFIG: &str = "
@@ -198,6 +199,7 @@ fn stats(cluster: &str, requests: u64) -> ClusterStats {
         cluster_name: cluster.into(),
         upstream_locality_stats: vec![UpstreamLocalityStats {
             total_issued_requests: requests,
+            total_successful_requests: requests,
             ..Default::default()
         }],
         total_dropped_requests: 0,
@@ -241,6 +243,24 @@ async fn with_demand_at(control: Control) -> (Control, Vec<Box<dyn Open>>) {
 /// Any stream that is kept open.
 trait Open {}
 impl<T> Open for T {}
+
+/// Metrics of a control plane whose service has an objective. 30 requests in 0.1 s are more than
+/// zone a has hosts for.
+async fn planned() -> String {
+    let objective = "{name: orders}
+  objective: {waterfall: {target_utilization: 0.5}}
+  capacity: {requests_per_second: 100}";
+    let text = CONFIG.replace("{name: orders}", objective);
+    let (control, _open) = with_demand_at(Control::start(&text, None)).await;
+    let line = control.get("/api/v1/load?cluster=orders").await["load_lines"][0].clone();
+    assert_eq!(line["target_utilization"], 0.5, "{line}");
+    let planned = &line["zones"][1]["planned"];
+    assert_eq!(planned["capacity_requests_per_second"], 300.0, "{line}");
+    let (_, text) = control.request(Method::GET, "/metrics", "").await;
+    let target = "plimsoll_control_cluster_target_utilization_ratio{cluster=\"orders\"} 0.5";
+    assert!(text.lines().any(|line| line == target), "{text}");
+    text
+}
 
 fn nacked_status() -> TypeStatus {
     TypeStatus {
@@ -531,7 +551,10 @@ async fn every_metric_is_in_the_table() {
     left.await.expect("reporters leave");
     let (control, _open) = with_demand_at(Control::replica().await).await;
     control.handle.records().update(0, vec![nacked_status()]);
-    control.handle.counters().limit_exceeded("fleets");
+    control
+        .handle
+        .counters()
+        .add("limit_exceeded_total", "fleets", 1);
     let source = Source::start(&SourceOptions {
         access: ApiAccess::Explicit {
             server: "http://127.0.0.1:1".to_owned(),
@@ -541,7 +564,8 @@ async fn every_metric_is_in_the_table() {
         ..SourceOptions::default()
     });
     let kubernetes = Arc::clone(source.status());
-    control.handle.discovery().set_status(Some(kubernetes));
+    let discovery = control.handle.discovery();
+    discovery.set_status(SourceId::Kubernetes, Some(kubernetes));
     let (status, text) = control.request(Method::GET, "/metrics", "").await;
     assert_eq!(status, StatusCode::OK);
     assert!(text.ends_with("# EOF\n"));
@@ -550,12 +574,15 @@ async fn every_metric_is_in_the_table() {
         .map(|line| line.split(['{', ' ']).next().unwrap())
         .collect();
     names.push("plimsoll_control_reporters_left_total");
+    let planned = planned().await;
+    let series = planned.lines().filter(|line| !line.starts_with('#'));
+    names.extend(series.map(|line| line.split(['{', ' ']).next().unwrap()));
     names.sort_unstable();
     names.dedup();
     let mut listed = METRICS.map(|metric| metric.name);
     listed.sort_unstable();
     assert_eq!(names, listed);
-    check_descriptions(&text);
+    check_descriptions(&format!("{text}{planned}"));
     let has = |line: &str| assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
     has(r#"plimsoll_control_nodes{fleet="gateway",locality="r1/a",class="envoy"} 1"#);
     has(r#"plimsoll_control_nodes_nacked{fleet="gateway"} 1"#);
@@ -648,7 +675,11 @@ async fn replicas_and_their_store_are_shown() {
         (status, ready.as_str()),
         (StatusCode::OK, "ready\nstore: not connected\n")
     );
-    assert!(control.handle.recent().all()[0].text.contains("store lost"));
+    assert!(
+        control.handle.recent().all()[0]
+            .text
+            .contains("store unreachable")
+    );
 }
 
 #[tokio::test]

@@ -1,15 +1,14 @@
 //! Differences between two configurations, in the words of the configuration file.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::{Debug, Write as _};
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use plimsoll_core::model::assignment::ClusterLoadAssignment;
 use plimsoll_core::model::locality::Locality;
-use plimsoll_core::planner::config::DEFAULT_REPORT_INTERVAL;
 
 use crate::admin::mode_name;
-use crate::config::{ControlConfig, Service};
+use crate::config::{ControlConfig, SETTINGS, Service, objective};
 
 /// A setting that differs.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -43,7 +42,7 @@ pub fn changes(before: Option<&ControlConfig>, after: &ControlConfig) -> Vec<Cha
             });
         }
     }
-    for (name, service) in &after.services {
+    for (name, service) in &*after.services {
         let old = before.and_then(|before| before.services.get(name));
         match old {
             Some(old) if old == service => {}
@@ -63,7 +62,7 @@ pub fn changes(before: Option<&ControlConfig>, after: &ControlConfig) -> Vec<Cha
 }
 
 /// Returns what differs in the settings of some services. Endpoints of discovered services change
-/// all the time, and by themselves: they are no entry of the audit.
+/// all the time, and by themselves: they are not audited.
 pub(crate) fn discovered_changes<'a>(
     before: &ControlConfig,
     after: &ControlConfig,
@@ -185,6 +184,14 @@ fn steering(old: &Service, new: &Service) -> Vec<Difference> {
         let values = [old.delivery, new.delivery].map(|one| Some(format!("{one:?}")));
         add("delivery", values);
     }
+    let objectives = [old.goal, new.goal].map(objective::shown);
+    if objectives[0] != objectives[1] {
+        add("objective", objectives);
+    }
+    let capacities = [old.goal, new.goal].map(objective::shown_capacity);
+    if capacities[0] != capacities[1] {
+        add("capacity", capacities);
+    }
     found
 }
 
@@ -223,16 +230,12 @@ fn cluster(old: &Service, new: &Service) -> Vec<Difference> {
         let values = [before, after].map(|policy| differ.then_some(policy));
         found.push(("policy".to_owned(), at, values));
     }
-    let rest = |service: &Service| {
-        (
-            service.connect_timeout,
-            service.http2.is_some(),
-            service.report_metrics.clone(),
-        )
-    };
-    if rest(old) != rest(new) {
-        found.push((at.to_owned(), at, [None, None]));
-    }
+    // Values may be long, and may be secret.
+    let differing = old.settings.differing(&new.settings);
+    found.extend(differing.into_iter().map(|name| {
+        let field = format!("cluster.{name}");
+        (field, at, [None, None])
+    }));
     found
 }
 
@@ -244,57 +247,21 @@ fn counts(assignment: &ClusterLoadAssignment) -> BTreeMap<Locality, usize> {
     counts
 }
 
-/// Compares the settings of the control plane itself. Values that may be secret or long are not
-/// shown.
+/// Compares the settings of the control plane itself.
 fn settings(before: &ControlConfig, after: &ControlConfig) -> Vec<Change> {
-    let mut found = Vec::new();
-    let mut add = |field: &str, values: Option<[String; 2]>| {
-        let [before, after] = values.map_or([None, None], |values| values.map(Some));
-        found.push(Change {
+    let differing = SETTINGS.iter().filter(|one| one.differs(before, after));
+    let found = differing.map(|setting| {
+        let [before, after] = setting.shown_values(before, after);
+        Change {
             service: None,
-            field: field.to_owned(),
+            field: setting.name.to_owned(),
             before,
             after,
             source: None,
-        });
-    };
-    let shown = |one: &dyn Debug, other: &dyn Debug| Some([one, other].map(|v| format!("{v:?}")));
-    let relay = |config: &ControlConfig| {
-        let address = config.relay.as_ref().map(|relay| relay.address.clone());
-        address.unwrap_or_else(|| "none".to_owned())
-    };
-    let (old, new) = (
-        before.load_reporting_interval,
-        after.load_reporting_interval,
-    );
-    if old != new {
-        add("load_reporting.interval", shown(&old, &new));
-    }
-    // The planner also has the interval and a limit, which are named themselves.
-    let demand = |config: &ControlConfig| {
-        let planner = config.planner.clone();
-        planner.with_default_report_interval(DEFAULT_REPORT_INTERVAL)
-    };
-    if demand(before) != demand(after) {
-        add("demand", None);
-    }
-    if before.relay != after.relay {
-        add("relay", Some([relay(before), relay(after)]));
-    }
-    if before.leave_after != after.leave_after {
-        add(
-            "fleets.leave_after",
-            shown(&before.leave_after, &after.leave_after),
-        );
-    }
-    let unshown = [
-        ("fleets.zones", before.zones != after.zones),
-        ("identities", before.rules.rules != after.rules.rules),
-        ("limits", before.limits != after.limits),
-        ("listeners", before.listeners != after.listeners),
-    ];
-    for (field, _) in unshown.into_iter().filter(|(_, differs)| *differs) {
-        add(field, None);
-    }
-    found
+        }
+    });
+    let mut changes: Vec<_> = found.collect();
+    // Settings of a section may share its name.
+    changes.dedup();
+    changes
 }

@@ -136,11 +136,7 @@ mod tests {
     }
 
     fn cluster(service: &Service, version: &str) -> RelayedResource {
-        RelayedResource::Cluster {
-            cluster: "orders".into(),
-            version: version.into(),
-            config: Arc::clone(&service.config),
-        }
+        RelayedResource::cluster_of(service, version)
     }
 
     fn endpoints(assignment: &Arc<ClusterLoadAssignment>, version: &str) -> RelayedResource {

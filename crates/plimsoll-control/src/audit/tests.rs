@@ -255,11 +255,11 @@ fn other_settings_of_a_service_are_named() {
         ("delivery: FLEET_WEIGHTS", "delivery Auto → FleetWeights"),
         (
             "cluster: {name: search, connect_timeout: 1s}",
-            "cluster changed",
+            "cluster.connect_timeout changed",
         ),
         (
             "cluster: {name: search, http2_protocol_options: {}}",
-            "cluster changed",
+            "cluster.typed_extension_protocol_options changed",
         ),
         (
             "cluster: {name: search, common_lb_config: {healthy_panic_threshold: {value: 1}}}",

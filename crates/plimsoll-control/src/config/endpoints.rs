@@ -17,7 +17,12 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 
 /// Fields of an `Endpoint` that are delivered to proxies.
-pub(super) const DELIVERED: [&str; 2] = ["address", "hostname"];
+pub(super) const DELIVERED: [&str; 4] = [
+    "additional_addresses",
+    "address",
+    "health_check_config",
+    "hostname",
+];
 /// The only key of `filter_metadata` that is delivered to proxies.
 const ENVOY_LB: &str = "envoy.lb";
 
@@ -44,7 +49,7 @@ pub(super) struct LocalityLbEndpointsYaml {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct LbEndpointFields {
-    /// Address and host name, as in Envoy's `Endpoint`.
+    /// Address, host name and port of health checks, as in Envoy's `Endpoint`.
     #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::endpoint"))]
     endpoint: Option<FileMessage<EndpointMessage>>,
     /// Address as `IP:port`; short for `endpoint.address.socket_address`.

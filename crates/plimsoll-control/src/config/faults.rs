@@ -48,7 +48,7 @@ impl ControlConfig {
                 .collect();
             let FileError { file, error } = match Self::read(&parsed[0], parsed[1..].iter()) {
                 Ok(config) => {
-                    faults.extend(config.heartbeat_error);
+                    faults.extend(config.reporting.heartbeat_error);
                     return faults;
                 }
                 Err(error) => error,

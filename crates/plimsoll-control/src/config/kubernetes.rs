@@ -8,12 +8,11 @@ use plimsoll_core::units::FieldError;
 use plimsoll_kubernetes::ApiAccess;
 use plimsoll_kubernetes::merge::AddressFamily;
 use plimsoll_xds::yaml::proto_json::{Named, ProtoDuration, ProtoEnum, WholePercent};
-use plimsoll_xds::yaml::{ConfigError, Document};
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use super::service::{Delivery, Mode, Service};
-use super::yaml::ServiceYaml;
+use super::discovered::{ServiceDefaults, Written, check_cluster_name};
+use super::service::{Delivery, Mode};
 
 /// Readable as the address of the Service in DNS, and as the target `xds:///` of gRPC clients.
 const DEFAULT_CLUSTER_NAME: &str = "{service}.{namespace}:{port}";
@@ -44,14 +43,16 @@ pub(super) struct KubernetesYaml {
     /// File with a bearer token for `api_server`, which is read for every request. Default none.
     token_file: Option<PathBuf>,
     /// Name of the cluster of a port, with `{service}`, `{namespace}`, `{port}` (the number) and
-    /// `{port_name}`; a second port with the same name is refused. Default
-    /// `{service}.{namespace}:{port}`. The names in Istio's sidecars are
+    /// `{port_name}`; a second port of a Service with the same name is refused. Services of two
+    /// namespaces cannot have one name: `{namespace}` is required unless `namespaces` has exactly
+    /// one entry, and between placeholders there is a character that names of Kubernetes do not
+    /// have, such as `.`. Default `{service}.{namespace}:{port}`. The names in Istio's sidecars are
     /// `outbound|{port}||{service}.{namespace}.svc.cluster.local`.
     cluster_name: Option<String>,
     /// `ENFORCE` demand, only measure and show it (`SHADOW`), or `OFF`. Default `SHADOW`: unlike
     /// the services of a file, these were not chosen one by one.
     mode: Option<Named<Mode>>,
-    /// Percentage of the way from host counts to measured demand, 0 to 100. Default 100.
+    /// Percentage of requests sent by measured demand; the others go as with `OFF`. Default 100.
     ramp: Option<WholePercent>,
     /// How demand is delivered to data planes. Default `AUTO`.
     delivery: Option<Named<Delivery>>,
@@ -99,8 +100,7 @@ pub struct Kubernetes {
     pub namespaces: Vec<String>,
     pub label_selector: Option<String>,
     pub cluster_name: String,
-    /// Settings of a service as in a file, without its name and endpoints.
-    pub defaults: Map<String, Value>,
+    pub defaults: ServiceDefaults,
     pub region: String,
     pub fallback_zone: Option<Arc<str>>,
     pub address_family: AddressFamily,
@@ -111,7 +111,8 @@ pub struct Kubernetes {
 impl KubernetesYaml {
     pub(super) fn validate(&self) -> Result<Kubernetes, FieldError> {
         let name = self.cluster_name.as_deref().unwrap_or(DEFAULT_CLUSTER_NAME);
-        check_cluster_name(name)?;
+        check_cluster_name(name, &PLACEHOLDERS)?;
+        check_is_unambiguous(name, &self.namespaces)?;
         let watch_timeout = self
             .watch_timeout
             .map_or(DEFAULT_WATCH_TIMEOUT, |time| time.0);
@@ -122,12 +123,18 @@ impl KubernetesYaml {
         let removal_delay = self
             .removal_delay
             .map_or(DEFAULT_REMOVAL_DELAY, |time| time.0);
-        let kubernetes = Kubernetes {
+        Ok(Kubernetes {
             access: self.access()?,
             namespaces: self.namespaces.clone(),
             label_selector: self.label_selector.clone(),
             cluster_name: name.to_owned(),
-            defaults: self.defaults(),
+            defaults: ServiceDefaults::new(Written {
+                section: "kubernetes",
+                mode: self.mode,
+                ramp: self.ramp,
+                delivery: self.delivery,
+                cluster: self.cluster.as_ref(),
+            })?,
             region: self.region.clone(),
             fallback_zone: Some(self.fallback_zone.as_str())
                 .filter(|zone| !zone.is_empty())
@@ -139,11 +146,7 @@ impl KubernetesYaml {
             },
             watch_timeout,
             removal_delay,
-        };
-        // The defaults must be valid by themselves.
-        let built = kubernetes.service("default", false, &Map::new());
-        built.map_err(|error| FieldError::new(error.path(), error.reason()))?;
-        Ok(kubernetes)
+        })
     }
 
     fn access(&self) -> Result<ApiAccess, FieldError> {
@@ -174,46 +177,30 @@ impl KubernetesYaml {
             },
         }
     }
-
-    fn defaults(&self) -> Map<String, Value> {
-        let mode = self.mode.map_or(Mode::Shadow, |mode| mode.0);
-        let mut defaults = Map::new();
-        defaults.insert("mode".to_owned(), json!(name_of(mode)));
-        if let Some(ramp) = self.ramp {
-            defaults.insert("ramp".to_owned(), json!(ramp.0));
-        }
-        if let Some(delivery) = self.delivery {
-            defaults.insert("delivery".to_owned(), json!(name_of(delivery.0)));
-        }
-        let cluster = self.cluster.clone().unwrap_or_default();
-        defaults.insert("cluster".to_owned(), Value::Object(cluster));
-        defaults
-    }
 }
 
-fn check_cluster_name(name: &str) -> Result<(), FieldError> {
+/// Checks that Services of two namespaces never have one name: the owner of one could take the
+/// requests to the other.
+fn check_is_unambiguous(name: &str, namespaces: &[String]) -> Result<(), FieldError> {
     let error = |reason: String| Err(FieldError::new("cluster_name", reason));
-    let mut rest = name.to_owned();
-    for placeholder in PLACEHOLDERS {
-        rest = rest.replace(placeholder, "");
-    }
-    if rest.contains(['{', '}']) {
-        let known = PLACEHOLDERS.join(", ");
+    if namespaces.len() != 1 && !name.contains("{namespace}") {
         return error(format!(
-            "{name:?} has an unknown placeholder; there are {known}"
+            "{name:?} lacks {{namespace}}, which only one entry of `namespaces` makes unnecessary"
         ));
     }
-    if !name.contains("{service}") {
-        return error(format!("{name:?} lacks {{service}}"));
+    // What follows each placeholder, up to the next one.
+    let texts = name.split('{').skip(1);
+    let between = texts.filter_map(|text| text.split_once('}').map(|(_, after)| after));
+    let mut between: Vec<&str> = between.collect();
+    between.pop();
+    // Names of Services, namespaces and ports are labels of DNS.
+    let is_of_names = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    if between.iter().any(|text| text.chars().all(is_of_names)) {
+        return error(format!(
+            "{name:?} needs a character between placeholders that names do not have, such as `.`"
+        ));
     }
     Ok(())
-}
-
-fn name_of<T: ProtoEnum + PartialEq + Copy>(value: T) -> &'static str {
-    let mut values = T::VALUES.iter();
-    values
-        .find(|(_, _, known)| *known == value)
-        .map_or("", |(name, ..)| name)
 }
 
 impl Kubernetes {
@@ -225,41 +212,13 @@ impl Kubernetes {
             .replace("{port_name}", port_name)
             .replace("{port}", &port.to_string())
     }
-
-    /// Builds a service without endpoints from the defaults and `settings`, which have the shape of
-    /// a service in a file. Validated by the code that validates files.
-    pub fn service(
-        &self,
-        name: &str,
-        is_http2: bool,
-        settings: &Map<String, Value>,
-    ) -> Result<Service, ConfigError> {
-        let mut written = self.defaults.clone();
-        for (field, value) in settings {
-            match (written.get_mut(field), value) {
-                (Some(Value::Object(defaults)), Value::Object(own)) => {
-                    defaults.extend(own.clone());
-                }
-                _ => drop(written.insert(field.clone(), value.clone())),
-            }
-        }
-        let cluster = written.entry("cluster").or_insert_with(|| json!({}));
-        if cluster.get("name").is_some() {
-            let reason = "must not be set: kubernetes.cluster_name has the name";
-            return Err(ConfigError::new("cluster.name", reason));
-        }
-        cluster["name"] = json!(name);
-        if is_http2 && cluster.get("http2_protocol_options").is_none() {
-            cluster["http2_protocol_options"] = json!({});
-        }
-        let document = Document::parse(&Value::Object(written).to_string())?;
-        let yaml: ServiceYaml = document.read()?;
-        Ok(yaml.validate()?)
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_xds::yaml::Document;
+    use serde_json::json;
+
     use super::*;
     use crate::config::{ConfigFile, ControlConfig};
 
@@ -281,10 +240,11 @@ mod tests {
             "orders.shop:80"
         );
         let service = kubernetes
+            .defaults
             .service("orders.shop:80", true, &Map::new())
             .unwrap();
         assert_eq!(service.mode, Mode::Shadow);
-        assert!(service.http2.is_some() && service.assignment.endpoints().is_empty());
+        assert!(service.settings.is_http2() && service.assignment.endpoints().is_empty());
         assert_eq!(&**service.name(), "orders.shop:80");
     }
 
@@ -299,16 +259,76 @@ mod tests {
         assert_eq!(name, "outbound|80||orders.shop.svc.cluster.local");
         let written = json!({"ramp": "50%", "cluster": {"lb_policy": "LEAST_REQUEST"}});
         let settings = written.as_object().unwrap();
-        let service = kubernetes.service(&name, false, settings).unwrap();
+        let service = kubernetes.defaults.service(&name, false, settings).unwrap();
         assert_eq!((service.mode, service.ramp), (Mode::Enforce, 50));
         assert_eq!(service.config.endpoint_policy().name(), "least_request");
-        assert_eq!(service.connect_timeout, Duration::from_secs(1));
-        assert!(service.http2.is_none());
+        let timeout = service.settings.written().connect_timeout;
+        assert_eq!(timeout, Some(Duration::from_secs(1).into()));
+        assert!(!service.settings.is_http2());
         let bad = json!({"mode": "SOMETIMES"});
         let error = kubernetes
+            .defaults
             .service(&name, false, bad.as_object().unwrap())
             .unwrap_err();
         assert_eq!(error.path(), "mode");
+    }
+
+    #[test]
+    fn typed_options_keep_the_protocol_of_a_port() {
+        let options = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
+        let typed = |protocol: &str| {
+            format!(
+                "typed_extension_protocol_options: {{{options}: {{'@type': \
+                 type.googleapis.com/{options}, common_http_protocol_options: {{idle_timeout: \
+                 30s}}{protocol}}}}}"
+            )
+        };
+        let http1 = ", explicit_http_config: {http_protocol_options: {}}";
+        let http2 = ", explicitHttpConfig: {http2ProtocolOptions: {maxConcurrentStreams: 7}}";
+        for (protocol, is_http2) in [("", true), (http1, true), (http2, true), ("", false)] {
+            let kubernetes = parse(&format!("{{cluster: {{{}}}}}", typed(protocol))).unwrap();
+            let service = kubernetes
+                .defaults
+                .service("a", is_http2, &Map::new())
+                .unwrap();
+            assert_eq!(service.settings.is_http2(), is_http2, "{protocol}");
+            let written = service.settings.written();
+            assert_eq!(written.typed_extension_protocol_options.len(), 1);
+            assert!(written.http2_protocol_options.is_none());
+        }
+        // What the Service itself says about the protocol is kept.
+        let own: Value = Document::parse(&format!("{{{}}}", typed(http1)))
+            .and_then(|document| document.read())
+            .unwrap();
+        let own = Map::from_iter([("cluster".to_owned(), own)]);
+        let service = parse("{}")
+            .unwrap()
+            .defaults
+            .service("a", true, &own)
+            .unwrap();
+        assert!(!service.settings.is_http2());
+    }
+
+    #[test]
+    fn health_checks_of_the_defaults_are_delivered_and_replaced_as_a_whole() {
+        let kubernetes = parse(
+            "{cluster: {outlier_detection: {consecutive_5xx: 3, interval: 1s}, health_checks: \
+             [{timeout: 1s, interval: 2s, unhealthy_threshold: 2, healthy_threshold: 1, \
+             tcp_health_check: {}}]}}",
+        )
+        .unwrap();
+        let own = json!({"cluster": {"outlier_detection": {"consecutive_5xx": 7}}});
+        let found = kubernetes
+            .defaults
+            .service("a", false, own.as_object().unwrap());
+        let service = found.unwrap();
+        let written = service.settings.written();
+        assert_eq!(written.health_checks.len(), 1);
+        let outliers = written.outlier_detection.clone().unwrap();
+        assert_eq!(
+            (outliers.consecutive_5xx, outliers.interval),
+            (Some(7), None)
+        );
     }
 
     #[test]
@@ -324,6 +344,43 @@ mod tests {
         assert_eq!(parse("{}").unwrap().fallback_zone, None);
         let written = parse("{fallback_zone: z}").unwrap();
         assert_eq!(written.fallback_zone.as_deref(), Some("z"));
+    }
+
+    #[test]
+    fn services_of_two_namespaces_never_have_one_name() {
+        let template = |template: &str, namespaces: &str| {
+            parse(&format!(
+                "{{cluster_name: '{template}', namespaces: [{namespaces}]}}"
+            ))
+        };
+        for (text, namespaces) in [
+            ("{service}", "shop"),
+            ("{service}:{port}", "shop"),
+            ("{service}.{namespace}", ""),
+            ("x-{namespace}/a{service}-svc", "a, b"),
+            (
+                "outbound|{port}||{service}.{namespace}.svc.cluster.local",
+                "",
+            ),
+        ] {
+            assert!(template(text, namespaces).is_ok(), "{text}");
+        }
+        for (text, namespaces, part) in [
+            ("{service}", "", "lacks {namespace}"),
+            ("{service}:{port}", "a, b", "lacks {namespace}"),
+            ("{service}-{namespace}", "", "between placeholders"),
+            ("{service}{namespace}", "", "between placeholders"),
+            (
+                "{service}.{namespace}-{port_name}",
+                "",
+                "between placeholders",
+            ),
+            ("{service}-x-{port_name}", "shop", "between placeholders"),
+        ] {
+            let error = template(text, namespaces).unwrap_err();
+            let field = "kubernetes.cluster_name: ";
+            assert!(error.contains(field) && error.contains(part), "{error}");
+        }
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! [`Origins`]: where services are written, as `file:line` or as a Kubernetes object, for the audit
-//! of changes.
+//! [`Origins`]: where services are written, as `file:line` or as an object of another source, for
+//! the audit of changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,9 +20,9 @@ const FIELDS: [&str; 6] = [
 /// Places of services and of their fields. They do not matter for what is served: all are equal.
 #[derive(Clone, Debug, Default)]
 pub struct Origins {
-    services: BTreeMap<Arc<str>, ServiceOrigin>,
-    /// Objects that services were discovered in.
-    discovered: BTreeMap<Arc<str>, Arc<str>>,
+    services: Arc<BTreeMap<Arc<str>, ServiceOrigin>>,
+    /// Objects that services in force come from.
+    objects: Arc<BTreeMap<Arc<str>, Arc<str>>>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -41,25 +41,20 @@ impl PartialEq for Origins {
 impl Origins {
     /// Returns the place of a field of a service, or of the service if the field is not written.
     pub fn place(&self, service: &str, field: &str) -> Option<String> {
-        let Some(origin) = self.services.get(service) else {
-            return self.discovered.get(service).map(ToString::to_string);
-        };
+        if let Some(object) = self.objects.get(service) {
+            return Some(object.to_string());
+        }
+        let origin = self.services.get(service)?;
         let line = origin.fields.get(field).copied().unwrap_or(origin.line);
         Some(format!("{}:{line}", origin.file))
     }
 
-    /// Adds a service that was discovered in an object.
-    pub(crate) fn add_discovered(&mut self, name: &Arc<str>, object: Arc<str>) {
-        self.discovered.insert(Arc::clone(name), object);
-    }
-
-    pub(crate) fn remove(&mut self, name: &str) {
-        self.discovered.remove(name);
-    }
-
-    /// Whether a service comes from an object, not from a file.
-    pub(crate) fn is_discovered(&self, name: &str) -> bool {
-        self.discovered.contains_key(name)
+    /// Returns the places of the files with the objects of services that come from none.
+    pub(crate) fn with_objects(&self, objects: Arc<BTreeMap<Arc<str>, Arc<str>>>) -> Self {
+        Self {
+            services: Arc::clone(&self.services),
+            objects,
+        }
     }
 
     /// Adds the service that has this index in a file.
@@ -76,7 +71,7 @@ impl Origins {
             line: line(&path),
             fields: FIELDS.map(field).into(),
         };
-        self.services.insert(Arc::clone(name), origin);
+        Arc::make_mut(&mut self.services).insert(Arc::clone(name), origin);
     }
 }
 
@@ -90,7 +85,8 @@ mod tests {
         let document = Document::parse(text).unwrap();
         let mut origins = Origins::default();
         origins.add(&"orders".into(), "control.yaml", &document, 0);
-        origins.add_discovered(&"search".into(), "Service shop/search@7".into());
+        let objects = [("search".into(), "Service shop/search@7".into())];
+        let origins = origins.with_objects(Arc::new(objects.into()));
         let place = |origins: &Origins, service: &str, field: &str| {
             origins.place(service, field).unwrap_or_default()
         };
@@ -99,10 +95,9 @@ mod tests {
         assert_eq!(place(&origins, "orders", ""), "control.yaml:2");
         assert_eq!(place(&origins, "search", "ramp"), "Service shop/search@7");
         assert_eq!(origins.place("lost", ""), None);
-        assert!(origins.is_discovered("search") && !origins.is_discovered("orders"));
         assert_eq!(origins, Origins::default(), "places do not matter");
-        origins.remove("search");
-        assert_eq!(origins.place("search", ""), None);
-        assert!(!origins.is_discovered("search"));
+        let without = origins.with_objects(Arc::default());
+        assert_eq!(without.place("search", ""), None);
+        assert_eq!(place(&without, "orders", "ramp"), "control.yaml:3");
     }
 }

@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::ControlConfig;
+use super::settings::removed_section;
 use crate::identity::Rule;
 
 /// Names that an error lists; the rest is counted.
@@ -91,11 +92,9 @@ pub(crate) fn check_removal(
     in_force: &ControlConfig,
     edited: &ControlConfig,
 ) -> Result<(), TooMuchRemoved> {
-    let max_percent = edited.max_removed_percent;
-    let before = sections(in_force).into_iter();
-    let mut both = before.zip(sections(edited));
-    if let Some(((section, _), _)) = both.find(|((_, had), (_, has))| *had && !has)
-        && max_percent < 100
+    let max_percent = edited.operation.max_removed_percent;
+    if max_percent < 100
+        && let Some(section) = removed_section(in_force, edited)
     {
         let what = section.to_owned();
         return Err(TooMuchRemoved { what, max_percent });
@@ -119,22 +118,6 @@ pub(crate) fn check_removal(
     removals
         .iter()
         .try_for_each(|removal| removal.check(max_percent))
-}
-
-/// Sections whose loss opens the control plane to others, or takes services from proxies, and
-/// whether a configuration has them.
-fn sections(config: &ControlConfig) -> [(&'static str, bool); 7] {
-    let tls = config.tls.as_ref();
-    let verifies = tls.is_some_and(|tls| tls.client_ca.is_some());
-    [
-        ("identities", config.rules.rules.is_some()),
-        ("tls", tls.is_some()),
-        ("tls.client_ca", verifies),
-        ("admin_tls", config.admin_tls.is_some()),
-        ("kubernetes", config.kubernetes.is_some()),
-        ("relay", config.relay.is_some()),
-        ("store", config.store.is_some()),
-    ]
 }
 
 fn removed_services(in_force: &ControlConfig, edited: &ControlConfig) -> Removal {
@@ -318,6 +301,7 @@ mod tests {
                 "{admin_tls: {certificate: a, private_key: b}}".to_owned(),
             ),
             ("kubernetes", "kubernetes: {}".to_owned()),
+            ("consul", "consul: {}".to_owned()),
             ("relay", "relay: {address: 'h:1'}".to_owned()),
             ("store", "store: {etcd: {endpoints: ['h:1']}}".to_owned()),
         ] {

@@ -6,14 +6,15 @@ use std::borrow::Cow;
 use plimsoll_xds::pb::cluster::ClusterMessage;
 use plimsoll_xds::pb::endpoint::EndpointMessage;
 use plimsoll_xds::schema::Described as _;
-use plimsoll_xds::schema::json_schema::{ACCEPTED_AND_IGNORED, part_of_message};
+use plimsoll_xds::schema::json_schema::{ACCEPTED_AND_IGNORED, Purpose, part_of_message};
 use schemars::transform::transform_subschemas;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
 
 use super::endpoints::{self, LbEndpointFields, LbEndpointYaml};
-use super::service::{DELIVERED, LOAD_BALANCING};
+use super::objective::{ObjectiveFields, ObjectiveYaml};
 use super::yaml::FileYaml;
+use crate::settings::NOT_DELIVERED;
 
 /// Returns the schema of a configuration file, without fields that data planes would ignore.
 pub(super) fn file() -> Schema {
@@ -44,17 +45,34 @@ impl JsonSchema for LbEndpointYaml {
     }
 }
 
+impl JsonSchema for ObjectiveYaml {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "ObjectiveOrLevel".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let object = generator.subschema_for::<ObjectiveFields>();
+        json_schema!({ "oneOf": [{ "type": "string" }, object] })
+    }
+}
+
 /// Returns the schema of `lb_endpoints[].endpoint`.
 pub(super) fn endpoint(generator: &mut SchemaGenerator) -> Schema {
     let is_delivered = |field: &str| endpoints::DELIVERED.contains(&field);
-    let schema = part_of_message(EndpointMessage::DESCRIPTOR, is_delivered, generator);
+    let descriptor = EndpointMessage::DESCRIPTOR;
+    let schema = part_of_message(descriptor, is_delivered, Purpose::Delivery, generator);
     defined("ServiceEndpoint", schema, generator)
 }
 
 /// Returns the schema of `services[].cluster`.
 pub(super) fn cluster(generator: &mut SchemaGenerator) -> Schema {
-    let is_delivered = |field: &str| [&LOAD_BALANCING[..], &DELIVERED].concat().contains(&field);
-    let mut schema = part_of_message(ClusterMessage::DESCRIPTOR, is_delivered, generator);
+    let is_delivered = |field: &str| !NOT_DELIVERED.contains(&field);
+    let descriptor = ClusterMessage::DESCRIPTOR;
+    let mut schema = part_of_message(descriptor, is_delivered, Purpose::Delivery, generator);
     if let Some(Value::Object(fields)) = schema.get_mut("properties") {
         fields["type"] = json!({
             "const": "EDS",

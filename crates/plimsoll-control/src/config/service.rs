@@ -1,50 +1,31 @@
 //! [`Service`]: an upstream cluster, its endpoints, and how measured demand may steer its traffic.
 //! plimsoll-xds parses the cluster; `delivery` decides how it is steered at a given node.
 
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use plimsoll_core::model::assignment::ClusterLoadAssignment;
-use plimsoll_core::model::cluster::{ClusterConfig, HealthChecking};
+use plimsoll_core::model::cluster::{ClusterConfig, ClusterConfigParts, HealthChecking};
+use plimsoll_core::planner::zone_plan::ZoneGoal;
 use plimsoll_core::units::FieldError;
-use plimsoll_xds::pb;
-use plimsoll_xds::pb::cluster::ClusterMessage;
+use plimsoll_xds::pb::cluster::{ClusterMessage, CommonLbConfigMessage};
 use plimsoll_xds::pb::endpoint::{AssignmentMessage, AssignmentPolicyMessage};
-use plimsoll_xds::pb::upstream::Http2Message;
 use plimsoll_xds::schema::file::FileMessage;
-use plimsoll_xds::wire::decode_assignment;
+use plimsoll_xds::upstream::EndpointExtras;
+use plimsoll_xds::wire::decode_endpoints;
 use plimsoll_xds::yaml::ClusterYaml;
 use plimsoll_xds::yaml::proto_json::ProtoEnum;
+use prost::Message as _;
+use serde_json::json;
+use xxhash_rust::xxh64::xxh64;
 
+use super::discovered::name_of;
+use super::objective::{self, ObjectiveYaml};
+use super::settings::digest;
 use super::yaml::ServiceYaml;
-use crate::delivery;
-
-/// Envoy's default of `connect_timeout`.
-const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Protobuf value of `Cluster.DiscoveryType.EDS`.
-const EDS: i32 = 3;
-
-pub(super) const LOAD_BALANCING: [&str; 10] = [
-    "common_lb_config",
-    "lb_policy",
-    "lb_subset_config",
-    "least_request_lb_config",
-    "load_balancing_policy",
-    "maglev_lb_config",
-    "name",
-    "plimsoll",
-    "ring_hash_lb_config",
-    "round_robin_lb_config",
-];
-
-/// Fields of a cluster, apart from its load-balancing policy, that are delivered to proxies.
-pub(super) const DELIVERED: [&str; 4] = [
-    "connect_timeout",
-    "http2_protocol_options",
-    "lrs_report_endpoint_metrics",
-    "type",
-];
+use crate::delivery::{self, NotSteeredReason};
+use crate::settings::{ClusterSettings, LOAD_BALANCING, WITHOUT_EFFECT_BEHIND_A_RELAY};
 
 /// Whether measured demand steers the traffic to a service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -52,7 +33,7 @@ pub(super) const DELIVERED: [&str; 4] = [
 pub enum Mode {
     #[default]
     Enforce,
-    /// Measured demand is computed and shown, but proxies route by host counts.
+    /// Measured demand is computed and shown, but the cluster is delivered as it is written.
     Shadow,
     /// The cluster is delivered to proxies as configured, without measured demand.
     Off,
@@ -82,20 +63,47 @@ pub enum Delivery {
 pub struct Service {
     pub config: Arc<ClusterConfig>,
     pub assignment: Arc<ClusterLoadAssignment>,
+    /// Settings of endpoints beside load balancing, such as the port of health checks.
+    pub endpoint_extras: Arc<BTreeMap<SocketAddr, EndpointExtras>>,
     pub mode: Mode,
-    /// How far traffic moves from host counts (0 %) to measured demand (100 %).
+    /// Percentage of the requests that measured demand sends; the others go as with `OFF`.
     pub ramp: u32,
+    /// Whether `ramp` is not as written, but lower while an unseen zone is tried: it then starts
+    /// from host counts.
+    pub is_trial: bool,
     pub delivery: Delivery,
-    pub connect_timeout: Duration,
-    /// HTTP/2 options if endpoints are contacted with HTTP/2 prior knowledge; otherwise HTTP/1.1.
-    pub http2: Option<Http2Message>,
-    /// Backend metrics that data planes report per endpoint (`lrs_report_endpoint_metrics`).
-    pub report_metrics: Vec<String>,
+    /// What the service wants of its zones, and what its hosts can serve.
+    pub goal: ZoneGoal,
+    /// Whether proxies get demand in a form of the service's own: what is on the fleet's assignment
+    /// is shared by all of its services. So with an objective, and while fleets with different
+    /// demand use the service.
+    pub has_own_plan: bool,
+    /// Settings beside load balancing, which data planes are sent: health checks, TLS and so on.
+    pub settings: Arc<ClusterSettings>,
+    /// Whether the relayed server's cluster has health checks; those of the file are in `settings`.
+    pub has_relayed_health_checks: bool,
     /// Whether the file has a load-balancing policy; if not, a relay keeps the relayed server's.
     pub has_explicit_policy: bool,
-    /// The field that explicitly requests measured demand: `delivery`, `ramp` or `mode: ENFORCE`.
+    /// What the file has beside a policy, for a relay.
+    pub beside_policy: BesidePolicy,
+    /// The field that explicitly requests measured demand: `objective`, `delivery`, `ramp` or
+    /// `mode: ENFORCE`.
     /// Without such a field, demand steers unless the cluster has an explicit `locality_basis`.
     pub demand_field: Option<&'static str>,
+    /// Why no locality weights can be set on its endpoints, which come from a relayed server.
+    pub no_weights: Option<NotSteeredReason>,
+    /// Hash of the service as it is written, by which replicas compare their files; 0 for clusters
+    /// of a relayed server.
+    pub digest: u64,
+}
+
+/// Load-balancing settings of the file that choose no policy: a relay adds them to the cluster of
+/// the other server, whose policy stays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BesidePolicy {
+    pub panic_threshold: bool,
+    /// `plimsoll`: settings that Envoy does not have.
+    pub extensions: bool,
 }
 
 impl Service {
@@ -109,43 +117,64 @@ impl Service {
         let Self {
             config,
             assignment: _,
+            endpoint_extras: _,
             mode,
             ramp,
+            is_trial: _,
             delivery,
-            connect_timeout,
-            http2,
-            report_metrics,
+            goal,
+            has_own_plan,
+            settings,
+            has_relayed_health_checks,
             has_explicit_policy,
+            beside_policy,
             demand_field,
+            no_weights,
+            digest: _,
         } = self;
         (Arc::ptr_eq(config, &other.config) || *config == other.config)
             && *mode == other.mode
             && *ramp == other.ramp
             && *delivery == other.delivery
-            && *connect_timeout == other.connect_timeout
-            && *http2 == other.http2
-            && *report_metrics == other.report_metrics
+            && *goal == other.goal
+            && *has_own_plan == other.has_own_plan
+            && (Arc::ptr_eq(settings, &other.settings) || *settings == other.settings)
+            && *has_relayed_health_checks == other.has_relayed_health_checks
             && *has_explicit_policy == other.has_explicit_policy
+            && *beside_policy == other.beside_policy
             && *demand_field == other.demand_field
+            && *no_weights == other.no_weights
     }
 
     /// A cluster of a relayed server that passes through as it is.
-    pub(crate) const fn observed(
+    pub(crate) fn observed(
         config: Arc<ClusterConfig>,
         assignment: Arc<ClusterLoadAssignment>,
+        has_relayed_health_checks: bool,
     ) -> Self {
         Self {
             config,
             assignment,
+            endpoint_extras: Arc::default(),
             mode: Mode::Off,
             ramp: 100,
+            is_trial: false,
             delivery: Delivery::Auto,
-            connect_timeout: DEFAULT_CONNECT_TIMEOUT,
-            http2: None,
-            report_metrics: Vec::new(),
+            goal: ZoneGoal::default(),
+            has_own_plan: false,
+            settings: Arc::default(),
+            has_relayed_health_checks,
             has_explicit_policy: false,
+            beside_policy: BesidePolicy::default(),
             demand_field: None,
+            no_weights: None,
+            digest: 0,
         }
+    }
+
+    /// Whether proxies check the hosts, whatever becomes of their requests.
+    pub(crate) fn has_health_checks(&self) -> bool {
+        self.settings.has_health_checks() || self.has_relayed_health_checks
     }
 }
 
@@ -172,54 +201,95 @@ impl ServiceYaml {
     /// Validates the service definition; error paths are relative to it.
     pub(super) fn validate(self) -> Result<Service, FieldError> {
         let demand_field = self.demand_field();
-        let mut written = self.cluster.field_names();
-        let has_explicit_policy =
-            written.any(|field| field != "name" && LOAD_BALANCING.contains(&field));
-        let (config, message) = cluster(&self.cluster).map_err(|error| error.under("cluster"))?;
+        let common = common_lb_config(&self.cluster);
+        let beside_policy = BesidePolicy {
+            panic_threshold: common.healthy_panic_threshold.is_some(),
+            extensions: self.cluster.field_names().any(|field| field == "plimsoll"),
+        };
+        let has_explicit_policy = chooses_policy(&self.cluster, &common);
+        let (config, settings) = cluster(&self.cluster).map_err(|error| error.under("cluster"))?;
         let ramp = self.ramp.map_or(100, |ramp| ramp.0);
         if ramp > 100 {
             let reason = format!("{ramp} is not a percentage between 0 and 100");
             return Err(FieldError::new("ramp", reason));
         }
-        let assignment = self.assignment(&config)?;
-        let timeout = pb::duration(message.connect_timeout, "cluster.connect_timeout")?;
+        let goal = objective::goal(self.objective, self.capacity)?;
+        let message = FileMessage::from(&self.assignment(&config)?);
+        let digest = self.digest(message.bytes(), goal);
+        let endpoints = decode_endpoints(message.bytes())?;
         let service = Service {
             config: Arc::new(config),
-            assignment: Arc::new(assignment),
+            assignment: Arc::new(endpoints.assignment),
+            endpoint_extras: endpoints.extras,
             mode: self.mode.map_or_else(Mode::default, |mode| mode.0),
             ramp,
+            is_trial: false,
             delivery: self.delivery.0,
-            connect_timeout: timeout.unwrap_or(DEFAULT_CONNECT_TIMEOUT),
-            http2: message.http2_protocol_options,
+            goal,
+            has_own_plan: goal.needs_plan(),
+            settings: Arc::new(settings),
+            has_relayed_health_checks: false,
             has_explicit_policy,
+            beside_policy,
             demand_field,
-            report_metrics: message.lrs_report_endpoint_metrics,
+            no_weights: None,
+            digest,
         };
         delivery::check(&service)?;
         Ok(service)
     }
 
-    fn assignment(&self, config: &ClusterConfig) -> Result<ClusterLoadAssignment, FieldError> {
+    /// Rejects what a relay cannot change, because endpoints come from the relayed server.
+    pub(super) fn check_relayed(&self) -> Result<(), FieldError> {
+        match self.overprovisioning_factor {
+            Some(_) => Err(FieldError::new(
+                "overprovisioning_factor",
+                WITHOUT_EFFECT_BEHIND_A_RELAY,
+            )),
+            None => Ok(()),
+        }
+    }
+
+    fn assignment(&self, config: &ClusterConfig) -> Result<AssignmentMessage, FieldError> {
         let entries = self.endpoints.iter().enumerate().map(|(index, entry)| {
             let path = format!("endpoints[{index}]");
             entry.message().map_err(|error| error.under(&path))
         });
-        let message = AssignmentMessage {
+        Ok(AssignmentMessage {
             cluster_name: config.name().to_string(),
             endpoints: entries.collect::<Result<_, _>>()?,
             policy: Some(AssignmentPolicyMessage {
                 overprovisioning_factor: self.overprovisioning_factor.map(|factor| factor.0),
                 ..Default::default()
             }),
-        };
-        Ok(decode_assignment(FileMessage::from(&message).bytes())?)
+        })
+    }
+
+    /// Hashes what is written, with messages in canonical form.
+    fn digest(&self, endpoints: &[u8], goal: ZoneGoal) -> u64 {
+        let decoded = ClusterMessage::decode(self.cluster.bytes().clone());
+        let cluster = decoded.unwrap_or_default().encode_to_vec();
+        let delivery = Some(self.delivery.0).filter(|delivery| *delivery != Delivery::Auto);
+        digest([
+            ("cluster", json!(xxh64(&cluster, 0))),
+            ("endpoints", json!(xxh64(endpoints, 0))),
+            ("mode", json!(self.mode.map(|mode| name_of(mode.0)))),
+            ("ramp", json!(self.ramp.map(|ramp| ramp.0))),
+            ("delivery", json!(delivery.map(name_of))),
+            ("objective", json!(objective::shown(goal))),
+            ("capacity", json!(objective::shown_capacity(goal))),
+        ])
     }
 }
 
 impl ServiceYaml {
     fn demand_field(&self) -> Option<&'static str> {
         let is_enforced = self.mode.is_some_and(|mode| mode.0 == Mode::Enforce);
+        let has_target = self
+            .objective
+            .is_some_and(|one| one != ObjectiveYaml::default());
         let fields = [
+            ("objective", has_target),
             ("delivery", self.delivery.0 != Delivery::Auto),
             ("ramp", self.ramp.is_some()),
             ("mode", is_enforced),
@@ -229,20 +299,35 @@ impl ServiceYaml {
     }
 }
 
+fn common_lb_config(written: &ClusterYaml) -> CommonLbConfigMessage {
+    let common = written.part(|field| field == "common_lb_config");
+    let decoded = ClusterMessage::decode(common.bytes().clone()).ok();
+    // Fields have been checked when the file was read.
+    decoded
+        .and_then(|cluster| cluster.common_lb_config)
+        .unwrap_or_default()
+}
+
+/// Whether a cluster has fields that choose its load-balancing policy.
+fn chooses_policy(written: &ClusterYaml, common: &CommonLbConfigMessage) -> bool {
+    let beside = ["name", "plimsoll", "common_lb_config"];
+    let is_policy = |field: &str| LOAD_BALANCING.contains(&field) && !beside.contains(&field);
+    written.field_names().any(is_policy)
+        || common.zone_aware_lb_config.is_some()
+        || common.locality_weighted_lb_config.is_some()
+        || common.consistent_hashing_lb_config.is_some()
+}
+
 /// Validates the cluster and rejects fields that are not delivered to proxies.
-fn cluster(written: &ClusterYaml) -> Result<(ClusterConfig, ClusterMessage), FieldError> {
-    let is_delivered = |field: &&str| LOAD_BALANCING.contains(field) || DELIVERED.contains(field);
-    if let Some(field) = written.field_names().find(|field| !is_delivered(field)) {
-        let reason = "is not delivered by this control plane; a relay passes it through";
-        return Err(FieldError::new(field, reason));
-    }
-    let message = written.message()?;
-    if !matches!(message.discovery_type, None | Some(EDS)) {
-        let reason = "must be EDS: endpoints are configured in services[].endpoints";
-        return Err(FieldError::new("type", reason));
-    }
-    let mut parts = plimsoll_xds::yaml::cluster_config_parts(written)?;
-    // Data planes run health checks; the control plane uses the health in the assignment only.
-    parts.health_checking = HealthChecking::default();
-    Ok((ClusterConfig::try_new(parts)?, message))
+fn cluster(written: &ClusterYaml) -> Result<(ClusterConfig, ClusterSettings), FieldError> {
+    let policies = written.part(|field| LOAD_BALANCING.contains(&field));
+    let parts = plimsoll_xds::yaml::cluster_config_parts(&policies)?;
+    let settings = ClusterSettings::read(written)?;
+    let parts = ClusterConfigParts {
+        // Data planes run health checks; the control plane uses the health in the assignment only.
+        health_checking: HealthChecking::default(),
+        lrs_report_endpoint_metrics: settings.written().lrs_report_endpoint_metrics.clone(),
+        ..parts
+    };
+    Ok((ClusterConfig::try_new(parts)?, settings))
 }

@@ -15,7 +15,6 @@ pub(crate) const DEFAULT_LEASE_TTL: Duration = Duration::from_secs(30);
 /// Range of the time to live of a lease. Shorter ones expire while etcd elects a leader.
 const LEASE_TTL: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(5)..=Duration::from_secs(3600);
-const DEFAULT_COMPACTION_INTERVAL: Duration = Duration::from_secs(300);
 const DEFAULT_PREFIX: &str = "/plimsoll";
 
 /// The store that replicas share.
@@ -37,12 +36,15 @@ pub(super) struct EtcdYaml {
     /// Certificates for connections to the members. Default none: plain text.
     tls: Option<RelayTlsYaml>,
     /// Start of all keys, so that several control planes can share a cluster. Default `/plimsoll`.
+    /// Compaction is not limited to it: it concerns all users of the cluster.
     prefix: Option<String>,
     /// Time after which the nodes of a replica that is gone do not count any more, unless they
     /// report to another replica, 5s to 3600s. Default `30s`.
     lease_ttl: Option<ProtoDuration>,
-    /// Interval at which revisions older than the interval are removed from the history of etcd,
-    /// which else grows without bound; `0s` if etcd does so itself. Default `300s`.
+    /// Interval at which revisions older than the interval are removed from the history of etcd, of
+    /// all its users and not only of `prefix`. Set it, for example to `300s`, for an etcd of its
+    /// own that does not compact its history itself, which else grows without bound. Default `0s`:
+    /// off.
     compaction_interval: Option<ProtoDuration>,
 }
 
@@ -99,15 +101,13 @@ impl EtcdYaml {
             let reason = format!("{lease_ttl:?} is outside 5 s to 1 h");
             return Err(FieldError::new("lease_ttl", reason));
         }
-        let compaction = self
-            .compaction_interval
-            .map_or(DEFAULT_COMPACTION_INTERVAL, |interval| interval.0);
+        let compaction = self.compaction_interval.map(|interval| interval.0);
         Ok(Store {
             endpoints: self.endpoints.clone(),
             tls: tls.map(Arc::new),
             prefix: prefix.trim_end_matches('/').to_owned(),
             lease_ttl,
-            compaction_interval: Some(compaction).filter(|interval| !interval.is_zero()),
+            compaction_interval: compaction.filter(|interval| !interval.is_zero()),
         })
     }
 }
@@ -132,21 +132,24 @@ mod tests {
         assert_eq!(store.endpoints, ["a:2379", "[::1]:2379"]);
         assert_eq!(store.prefix, "/plimsoll");
         assert_eq!(store.lease_ttl, Duration::from_secs(30));
-        assert_eq!(store.compaction_interval, Some(Duration::from_secs(300)));
+        // It would remove the history of other users of the cluster.
+        assert_eq!(store.compaction_interval, None);
         assert_eq!(store.tls, None);
     }
 
     #[test]
     fn every_field_is_read() {
         let written = store(
-            "{endpoints: ['a:1'], prefix: /x/y/, lease_ttl: 5s, compaction_interval: 0s, \
+            "{endpoints: ['a:1'], prefix: /x/y/, lease_ttl: 5s, compaction_interval: 300s, \
              tls: {ca: ca.pem}}",
-        );
-        let store = written.unwrap();
-        assert_eq!(store.prefix, "/x/y");
-        assert_eq!(store.lease_ttl, Duration::from_secs(5));
+        )
+        .unwrap();
+        assert_eq!(written.prefix, "/x/y");
+        assert_eq!(written.lease_ttl, Duration::from_secs(5));
+        assert_eq!(written.compaction_interval, Some(Duration::from_secs(300)));
+        assert!(written.tls.is_some());
+        let store = store("{endpoints: ['a:1'], compaction_interval: 0s}").unwrap();
         assert_eq!(store.compaction_interval, None);
-        assert!(store.tls.is_some());
     }
 
     #[test]

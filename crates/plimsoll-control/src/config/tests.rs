@@ -49,12 +49,18 @@ services:
 #[test]
 fn an_empty_file_has_defaults() {
     let config = parse("{}").unwrap();
-    assert_eq!(config.listen.to_string(), "127.0.0.1:18000");
-    assert_eq!(config.admin.unwrap().port(), 18001);
-    assert_eq!(config.load_reporting_interval, Duration::from_secs(10));
-    let interval = config.planner.default_report_interval();
-    assert_eq!(interval, config.load_reporting_interval);
-    assert_eq!(config.local_cluster_names[0].as_ref(), "local_cluster");
+    assert_eq!(config.addresses.listen.to_string(), "127.0.0.1:18000");
+    assert_eq!(config.addresses.admin.unwrap().port(), 18001);
+    assert_eq!(
+        config.reporting.load_reporting_interval,
+        Duration::from_secs(10)
+    );
+    let interval = config.reporting.planner.default_report_interval();
+    assert_eq!(interval, config.reporting.load_reporting_interval);
+    assert_eq!(
+        config.fleets.local_cluster_names[0].as_ref(),
+        "local_cluster"
+    );
     assert!(config.services.is_empty() && config.relay.is_none());
 }
 
@@ -65,9 +71,9 @@ fn all_fields_of_a_service_are_parsed() {
     assert_eq!(orders.config.endpoint_policy().name(), "least_request");
     assert_eq!((orders.mode, orders.ramp), (Mode::Shadow, 25));
     assert_eq!(orders.delivery, Delivery::LocalityWeights);
-    assert_eq!(orders.connect_timeout, Duration::from_millis(250));
-    let http2 = orders.http2.as_ref().unwrap();
-    assert_eq!(http2.max_concurrent_streams, Some(7));
+    let timeout = orders.settings.written().connect_timeout;
+    assert_eq!(timeout, Some(Duration::from_millis(250).into()));
+    assert!(orders.settings.is_http2());
     let [first, second] = orders.assignment.endpoints() else {
         panic!("two localities");
     };
@@ -119,6 +125,7 @@ fn included_files_can_only_add_services_and_listeners() {
         "otlp: {endpoint: 'http://collector'}",
         "relay: {address: 'h:1'}",
         "kubernetes: {}",
+        "consul: {}",
         "store: {etcd: {endpoints: ['a:1']}}",
         "include: [more.yaml]",
     ] {
@@ -198,16 +205,16 @@ fn errors_have_the_path_and_the_location() {
             "services[0].cluster.type: must be EDS: endpoints are configured in services",
         ),
         (
-            "services: [{cluster: {name: a, transport_socket: {}}}]",
-            "services[0].cluster.transport_socket: is not delivered by this control plane",
+            "services: [{cluster: {name: a, filters: [{}]}}]",
+            "services[0].cluster.filters: is not delivered by this control plane",
         ),
         (
-            "services: [{cluster: {name: a, alt_stat_name: b}}]",
-            "services[0].cluster.alt_stat_name: is not delivered by this control plane",
+            "services: [{cluster: {name: a, lrs_server: {self: {}}}}]",
+            "services[0].cluster.lrs_server: is not delivered by this control plane",
         ),
         (
-            "services: [{cluster: {name: a, http2_protocol_options: {hpack_table_size: 1}}}]",
-            "services[0].cluster.http2_protocol_options.hpack_table_size: is not supported",
+            "services: [{cluster: {name: a, http2_protocol_options: {use_oghttp2_codec: true}}}]",
+            "services[0].cluster.http2_protocol_options.use_oghttp2_codec: is not delivered",
         ),
         (
             "services: [{cluster: {name: a}, endpoints: [{lb_endpoints: [{endpoint: {address: \
@@ -216,8 +223,8 @@ fn errors_have_the_path_and_the_location() {
         ),
         (
             "services: [{cluster: {name: a}, endpoints: [{lb_endpoints: [{endpoint: {address: \
-             {socket_address: {address: 1.1.1.1, port_value: 1}}, health_check_config: {}}}]}]}]",
-            "lb_endpoints[0].endpoint.health_check_config: is not delivered by this control plane",
+             {socket_address: {address: 1.1.1.1, port_value: 1}}, observability_name: x}}]}]}]",
+            "lb_endpoints[0].endpoint.observability_name: is not delivered by this control plane",
         ),
         (
             "services: [{cluster: {name: a}, endpoints: [{lb_endpoints: [x]}]}]",
@@ -430,13 +437,11 @@ fn settings_are_the_same_if_only_endpoints_differ() {
         ..orders()
     };
     assert!(moved.has_same_settings(&service) && moved != service);
-    let changes: [fn(&mut Service); 8] = [
+    let changes: [fn(&mut Service); 6] = [
         |service| service.mode = Mode::Off,
         |service| service.ramp = 26,
         |service| service.delivery = Delivery::Auto,
-        |service| service.connect_timeout = Duration::from_secs(1),
-        |service| service.http2 = None,
-        |service| service.report_metrics.push("cpu".to_owned()),
+        |service| service.settings = Arc::default(),
         |service| service.has_explicit_policy = false,
         |service| service.demand_field = None,
     ];
@@ -473,7 +478,11 @@ services:
         let config = parse(&text).unwrap();
         let (heartbeat, shortened) = config.heartbeat();
         let shortened = shortened.map(|(service, time)| (service.name().to_string(), time));
-        (heartbeat, shortened, config.heartbeat_error.is_some())
+        (
+            heartbeat,
+            shortened,
+            config.reporting.heartbeat_error.is_some(),
+        )
     };
     let seconds = Duration::from_secs;
     assert_eq!(heartbeat(60), (seconds(20), None, false));

@@ -12,10 +12,12 @@ use plimsoll_xds::yaml::proto_json::{BasisPointShare, Named, ProtoDuration, Uint
 use serde::Deserialize;
 
 use super::Relay;
+use super::consul::{Consul, ConsulYaml};
 use super::cost::{Cost, CostYaml};
 use super::endpoints::LocalityLbEndpointsYaml;
 use super::kubernetes::{Kubernetes, KubernetesYaml};
 use super::limits::LimitsYaml;
+use super::objective::{CapacityYaml, ObjectiveYaml};
 use super::otlp::{Otlp, OtlpYaml};
 use super::routes::ListenerYaml;
 use super::security::{IdentityYaml, RelayTlsYaml, TlsYaml};
@@ -68,6 +70,8 @@ pub(super) struct FileYaml {
     pub(super) relay: Option<RelayYaml>,
     /// Services of a Kubernetes cluster, beside those of the files. Default none.
     pub(super) kubernetes: Option<KubernetesYaml>,
+    /// Services of Consul, beside those of the files. Default none.
+    pub(super) consul: Option<ConsulYaml>,
     /// What replicas of the control plane share, so that any number of them can serve at a time.
     /// Default none: a single process.
     pub(super) store: Option<StoreYaml>,
@@ -140,11 +144,15 @@ pub(super) struct ReloadYaml {
     /// An edit that removes more than this percentage of the services, the listeners, the
     /// endpoints, the rules of `identities` or their restrictions is refused, 0 to 100; below 100
     /// also one that removes `identities`, `tls`, `tls.client_ca`, `admin_tls`, `kubernetes`,
-    /// `relay` or `store`. The value in the edited file counts. Default 50.
+    /// `consul`, `relay` or `store`. The value in the edited file counts. Default 50.
     max_removed_percent: Option<Uint<u32>>,
 }
 
 impl ReloadYaml {
+    pub(super) const fn is_written(&self) -> bool {
+        self.max_removed_percent.is_some()
+    }
+
     pub(super) fn max_removed_percent(&self) -> Result<u32, FieldError> {
         let percent = self
             .max_removed_percent
@@ -211,12 +219,17 @@ pub(super) struct ServiceYaml {
     pub(super) overprovisioning_factor: Option<Uint<u32>>,
     /// `ENFORCE` demand, only measure and show it (`SHADOW`), or `OFF`. Default `ENFORCE`.
     pub(super) mode: Option<Named<Mode>>,
-    /// Percentage of the way from host counts to measured demand, 0 to 100, with or without percent
-    /// sign. Default 100.
+    /// Percentage of requests sent by measured demand, 0 to 100, with or without percent sign; the
+    /// others go as with `OFF`. Default 100.
     pub(super) ramp: Option<WholePercent>,
     /// How demand is delivered to data planes. Default `AUTO`, the best that each supports.
     #[serde(default)]
     pub(super) delivery: Named<Delivery>,
+    /// What the service wants of its zones: `LEVEL`, all equally full, or that requests stay in
+    /// their zone until it is full (`waterfall`), which needs `capacity`. Default `LEVEL`.
+    pub(super) objective: Option<ObjectiveYaml>,
+    /// What a host can serve. Default none.
+    pub(super) capacity: Option<CapacityYaml>,
 }
 
 impl FileYaml {
@@ -230,65 +243,31 @@ impl FileYaml {
         otlp.map_err(|error| error.under("otlp"))
     }
 
-    /// Validates the section of Kubernetes, whose endpoints a relay would not deliver.
     pub(super) fn kubernetes(&self) -> Result<Option<Kubernetes>, FieldError> {
-        if self.kubernetes.is_some() && self.relay.is_some() {
-            let reason = "cannot be combined with relay: endpoints come from the relayed server";
-            return Err(FieldError::new("kubernetes", reason));
-        }
-        let kubernetes = self.kubernetes.as_ref().map(KubernetesYaml::validate);
-        kubernetes
-            .transpose()
-            .map_err(|error| error.under("kubernetes"))
+        self.source(
+            "kubernetes",
+            self.kubernetes.as_ref(),
+            KubernetesYaml::validate,
+        )
     }
 
-    /// Checks that an included file has only services and listeners.
-    pub(super) fn check_included(&self) -> Result<(), FieldError> {
-        let Self {
-            load_reporting,
-            demand,
-            fleets,
-            ..
-        } = self;
-        let reporting =
-            load_reporting.interval.is_some() || load_reporting.report_endpoint_granularity;
-        let demand = demand.smoothing_time_constant.is_some()
-            || demand.missed_intervals.is_some()
-            || demand.material_change_bp.is_some()
-            || demand.heartbeat.is_some()
-            || demand.max_times_median.is_some()
-            || demand.idle_timeout.is_some();
-        let fleets = fleets.local_cluster_names.is_some()
-            || fleets.leave_after.is_some()
-            || fleets.endpoint_stale_after.is_some()
-            || !fleets.zones.is_empty();
-        let settings = [
-            ("listen", self.listen.is_some()),
-            ("tls", self.tls.is_some()),
-            ("insecure", self.insecure),
-            ("identities", self.identities.is_some()),
-            ("admin", self.admin.is_some()),
-            ("admin_tls", self.admin_tls.is_some()),
-            ("read_only", self.read_only.is_some()),
-            ("load_reporting", reporting),
-            ("demand", demand),
-            ("fleets", fleets),
-            ("limits", self.limits != LimitsYaml::default()),
-            ("reload", self.reload.max_removed_percent.is_some()),
-            ("cost", self.cost != CostYaml::default()),
-            ("otlp", self.otlp.is_some()),
-            ("relay", self.relay.is_some()),
-            ("kubernetes", self.kubernetes.is_some()),
-            ("store", self.store.is_some()),
-            ("include", !self.include.is_empty()),
-        ];
-        match settings.iter().find(|(_, set)| *set) {
-            Some((field, _)) => Err(FieldError::new(
-                *field,
-                "is only allowed in the main file; included files have services and listeners",
-            )),
-            None => Ok(()),
+    pub(super) fn consul(&self) -> Result<Option<Consul>, FieldError> {
+        self.source("consul", self.consul.as_ref(), ConsulYaml::validate)
+    }
+
+    /// Validates the section of a source, whose endpoints a relay would not deliver.
+    fn source<Y, S>(
+        &self,
+        section: &str,
+        written: Option<&Y>,
+        validate: fn(&Y) -> Result<S, FieldError>,
+    ) -> Result<Option<S>, FieldError> {
+        if written.is_some() && self.relay.is_some() {
+            let reason = "cannot be combined with relay: endpoints come from the relayed server";
+            return Err(FieldError::new(section, reason));
         }
+        let validated = written.map(validate).transpose();
+        validated.map_err(|error| error.under(section))
     }
 
     pub(super) fn address(

@@ -35,7 +35,7 @@ fn policy(name: &str, message: &str, fields: &str) -> String {
 }
 
 fn selected(service: &Service, class: NodeClass) -> Delivery {
-    match steering(service, class, 100) {
+    match steering(service, class) {
         Steering::Demand(delivery) => delivery,
         other => panic!("{other:?}"),
     }
@@ -78,23 +78,19 @@ fn modules_get_demand_on_their_own_stream() {
     let module = NodeClass::EnvoyModule;
     let asked = ["AUTO", "EDS_FIELD", "LOCALITY_METADATA", "FLEET_WEIGHTS"];
     for delivery in asked {
-        let service = service(&format!(", ramp: 10, delivery: {delivery}"));
-        let demand = steering(&service, module, 100);
+        let service = service(&format!(", delivery: {delivery}"));
+        let demand = steering(&service, module);
         assert_eq!(demand, Steering::Demand(Delivery::LrsResponse));
         assert!(uses_module(&service, module, demand), "{delivery}");
         assert!(sends_lrs_traffic(&service, module, demand), "{delivery}");
         assert!(!uses_module(&service, NodeClass::Envoy, demand));
     }
     let weights = service(", delivery: LOCALITY_WEIGHTS");
-    let demand = steering(&weights, module, 100);
+    let demand = steering(&weights, module);
     assert_eq!(demand, Steering::Demand(Delivery::LocalityWeights));
     assert!(!uses_module(&weights, module, demand));
     let shadow = service(", mode: SHADOW");
-    assert!(!uses_module(
-        &shadow,
-        module,
-        steering(&shadow, module, 100)
-    ));
+    assert!(!uses_module(&shadow, module, steering(&shadow, module)));
 }
 
 #[test]
@@ -111,28 +107,25 @@ fn modules_balance_by_load_and_leave_subsets_to_envoy() {
         )
     };
     let convergent = load_aware(", spill_controller: CONVERGENT", "");
-    let feed_forward = steering(&convergent, module, 100);
+    let feed_forward = steering(&convergent, module);
     assert_eq!(feed_forward, Steering::FeedForward(Delivery::LrsResponse));
     assert!(uses_module(&convergent, module, feed_forward));
     let off = load_aware("", ", mode: OFF");
-    assert!(uses_module(&off, module, steering(&off, module, 100)));
+    assert!(uses_module(&off, module, steering(&off, module)));
     let observed = policy(
         "round_robin",
         "RoundRobin",
         ", locality_lb_config: {zone_aware_lb_config: {locality_basis: OBSERVED_LOAD}}",
     );
     let observed = service_of(&observed, "");
-    assert!(uses_module(
-        &observed,
-        module,
-        steering(&observed, module, 100)
-    ));
+    assert!(uses_module(&observed, module, steering(&observed, module)));
     let subsets = service_of(
         ", lb_subset_config: {fallback_policy: ANY_ENDPOINT, subset_selectors: [{keys: [stage]}]}",
         "",
     );
-    let stock = steering(&subsets, module, 100);
-    assert_eq!(stock, steering(&subsets, NodeClass::Envoy, 50));
+    let stock = steering(&subsets, module);
+    let ignored = Steering::AsConfigured(NotSteeredReason::Subsets);
+    assert_eq!(stock, ignored, "only locality weights could carry demand");
     assert!(!uses_module(&subsets, module, stock));
     // What Envoy can do alone: no load, or hosts that are selected by the request.
     let ring_hash = policy("ring_hash", "RingHash", "");
@@ -143,7 +136,7 @@ fn modules_balance_by_load_and_leave_subsets_to_envoy() {
         service_of(&zone_aware("locality_basis: HEALTHY_HOSTS_NUM"), ""),
         service_of(&by_request, ""),
     ] {
-        let steering = steering(&stock, module, 100);
+        let steering = steering(&stock, module);
         assert!(matches!(steering, Steering::AsConfigured(_)));
         assert!(!uses_module(&stock, module, steering), "{steering:?}");
     }
@@ -153,7 +146,7 @@ fn modules_balance_by_load_and_leave_subsets_to_envoy() {
 fn lrs_responses_have_demand_unless_another_delivery_is_requested() {
     let classes = |delivery: &str| {
         let service = service(&format!(", delivery: {delivery}"));
-        CLASSES.map(|class| sends_lrs_traffic(&service, class, steering(&service, class, 100)))
+        CLASSES.map(|class| sends_lrs_traffic(&service, class, steering(&service, class)))
     };
     // By class: Plimsoll, EnvoyModule, Grpc, Envoy.
     for (delivery, expected) in [
@@ -167,7 +160,7 @@ fn lrs_responses_have_demand_unless_another_delivery_is_requested() {
         assert_eq!(classes(delivery), expected, "{delivery}");
     }
     let weights = service_of(", common_lb_config: {locality_weighted_lb_config: {}}", "");
-    let steering = steering(&weights, NodeClass::EnvoyModule, 100);
+    let steering = steering(&weights, NodeClass::EnvoyModule);
     assert_eq!(steering, Steering::Demand(Delivery::LocalityWeights));
     assert!(!sends_lrs_traffic(
         &weights,
@@ -200,10 +193,10 @@ fn unsupported_deliveries_are_never_selected() {
         "FLEET_WEIGHTS",
     ];
     for asked in all.iter().chain(&["LOCALITY_WEIGHTS"]) {
-        let service = service(&format!(", delivery: {asked}"));
         for class in [NodeClass::Grpc, NodeClass::Envoy] {
             for ramp in [0, 50, 100] {
-                if let Steering::Demand(delivery) = steering(&service, class, ramp) {
+                let service = service(&format!(", delivery: {asked}, ramp: {ramp}"));
+                if let Steering::Demand(delivery) = steering(&service, class) {
                     assert!(!ours.contains(&delivery), "{asked} to {class:?}");
                     assert_ne!(delivery, Delivery::Auto);
                 }
@@ -219,57 +212,56 @@ fn grpc_always_gets_locality_weights() {
 }
 
 #[test]
-fn a_service_with_another_ramp_gets_its_own_weights() {
-    let young = service(", ramp: 10");
-    assert_eq!(
-        selected(&young, NodeClass::Envoy),
-        Delivery::LocalityWeights
-    );
-    assert_eq!(
-        selected(&young, NodeClass::Plimsoll),
-        Delivery::LocalityWeights
-    );
-    let by_response = service(", ramp: 10, delivery: LRS_RESPONSE");
-    assert_eq!(
-        selected(&by_response, NodeClass::Plimsoll),
-        Delivery::LrsResponse
-    );
-    let same_step = steering(&young, NodeClass::Envoy, 10);
-    assert_eq!(same_step, Steering::Demand(Delivery::FleetWeights));
+fn a_ramp_is_delivered_by_weights_of_its_own() {
+    for delivery in ["AUTO", "EDS_FIELD", "LRS_RESPONSE", "FLEET_WEIGHTS"] {
+        for ramp in [0, 1, 99] {
+            let young = service(&format!(", ramp: {ramp}, delivery: {delivery}"));
+            for class in CLASSES {
+                let selected = selected(&young, class);
+                assert_eq!(selected, Delivery::LocalityWeights, "{delivery} {class:?}");
+                let demand = Steering::Demand(selected);
+                assert!(!uses_module(&young, class, demand));
+            }
+        }
+    }
+    let subsets = ", lb_subset_config: {subset_selectors: [{keys: [version]}]}";
+    let subsets = Service {
+        ramp: 10,
+        ..Service::clone(&service_of(subsets, ""))
+    };
+    let ignored = Steering::AsConfigured(NotSteeredReason::Subsets);
+    assert_eq!(steering(&subsets, NodeClass::Envoy), ignored);
 }
 
+/// Nothing is sent to fleets because a service is on its way.
 #[test]
-fn the_fleet_has_the_highest_ramp() {
-    let services = [
-        service(", ramp: 10"),
-        service(", ramp: 60"),
-        service(", ramp: 90, mode: SHADOW"),
-    ];
-    assert_eq!(fleet_ramp(services.iter().map(AsRef::as_ref)), 60);
-    assert_eq!(fleet_ramp([]), 100);
-    // Services that do not use the fleet's assignment have no influence on it.
-    let others = [
-        service(", ramp: 90, delivery: LOCALITY_WEIGHTS"),
-        service_of(", lb_policy: RING_HASH", ", ramp: 90"),
-        service_of(
-            ", common_lb_config: {locality_weighted_lb_config: {}}",
-            ", ramp: 90",
-        ),
-        load_aware("HEADROOM", ", ramp: 90"),
-    ];
-    let all = services.iter().chain(&others);
-    assert_eq!(fleet_ramp(all.map(AsRef::as_ref)), 60);
+fn fleets_get_demand_only_for_services_at_the_end_of_their_ramp() {
+    let delivers = |service: &str| {
+        let text = format!("services: [{{cluster: {{name: orders}}{service}}}]");
+        let file = ConfigFile {
+            name: "test".to_owned(),
+            text,
+        };
+        delivers_to_fleets(&ControlConfig::parse(&file, &[]).unwrap())
+    };
+    assert!(delivers("") && delivers(", ramp: 100"));
+    for other in ["ramp: 99", "mode: SHADOW", "delivery: LOCALITY_WEIGHTS"] {
+        assert!(!delivers(&format!(", {other}")), "{other}");
+    }
+    // Fractions that lead load reports are ramped in load report responses.
     let led = load_aware("CONVERGENT", ", ramp: 70");
-    let all = services.iter().chain([&led]);
-    assert_eq!(fleet_ramp(all.map(AsRef::as_ref)), 70);
+    let steered = steering(&led, NodeClass::Plimsoll);
+    assert_eq!(steered, Steering::FeedForward(Delivery::LrsResponse));
+    assert!(!uses_fleet_assignment(&led));
+    assert!(uses_fleet_assignment(&load_aware("CONVERGENT", "")));
 }
 
 #[test]
 fn shadow_and_off_deliver_no_demand() {
     for class in CLASSES {
-        let shadow = steering(&service(", mode: SHADOW"), class, 100);
+        let shadow = steering(&service(", mode: SHADOW"), class);
         assert_eq!(shadow, Steering::HostCounts);
-        let off = steering(&service(", mode: OFF"), class, 100);
+        let off = steering(&service(", mode: OFF"), class);
         assert_eq!(off, Steering::AsConfigured(NotSteeredReason::ModeOff));
     }
 }
@@ -284,7 +276,7 @@ fn policies_that_ignore_zones_are_not_steered() {
     let load_aware = policy("load_aware_locality", "LoadAwareLocality", &fields);
     let load_aware = service_of(&load_aware, "");
     for class in CLASSES {
-        let alone = |service| steering(service, class, 100);
+        let alone = |service| steering(service, class);
         assert_eq!(
             alone(&hashing),
             Steering::AsConfigured(NotSteeredReason::Hashing)
@@ -307,21 +299,21 @@ fn load_aware(controller: &str, rest: &str) -> Arc<Service> {
 #[test]
 fn demand_is_feed_forward_of_convergent_services() {
     let led = load_aware("CONVERGENT", "");
-    let ours = steering(&led, NodeClass::Plimsoll, 100);
+    let ours = steering(&led, NodeClass::Plimsoll);
     assert_eq!(ours, Steering::FeedForward(Delivery::LrsResponse));
     assert!(sends_lrs_traffic(&led, NodeClass::Plimsoll, ours));
     assert!(steered_config(&led, ours).uses_demand_feed_forward());
     let alone = Steering::AsConfigured(NotSteeredReason::LoadAwareLocality);
     for class in [NodeClass::Grpc, NodeClass::Envoy] {
-        assert_eq!(steering(&led, class, 100), alone);
+        assert_eq!(steering(&led, class), alone);
     }
     let by_field = load_aware("CONVERGENT", ", delivery: EDS_FIELD");
-    let steered = steering(&by_field, NodeClass::Plimsoll, 100);
+    let steered = steering(&by_field, NodeClass::Plimsoll);
     assert_eq!(steered, Steering::FeedForward(Delivery::EdsField));
     assert!(!sends_lrs_traffic(&by_field, NodeClass::Plimsoll, steered));
     // The fleet's assignment has one ramp for all services, so ramp 10 needs the LRS response.
     let young = load_aware("CONVERGENT", ", delivery: EDS_FIELD, ramp: 10");
-    let steered = steering(&young, NodeClass::Plimsoll, 100);
+    let steered = steering(&young, NodeClass::Plimsoll);
     assert_eq!(steered, Steering::FeedForward(Delivery::LrsResponse));
 }
 
@@ -334,7 +326,7 @@ fn demand_of_other_services_is_not_used_as_feed_forward() {
         load_aware("CONVERGENT, demand_feed_forward: false", ""),
     ];
     for service in others {
-        let steered = steering(&service, NodeClass::Plimsoll, 100);
+        let steered = steering(&service, NodeClass::Plimsoll);
         assert!(matches!(steered, Steering::AsConfigured(_)), "{steered:?}");
         assert!(!sends_lrs_traffic(&service, NodeClass::Plimsoll, steered));
         // The fleet's assignment has demand for other services, so feed-forward must be disabled.
@@ -401,7 +393,7 @@ fn locality_weights_are_not_sent_to_subsets_that_ignore_them() {
     };
     let unaware = service_of(&subsets(false), "");
     for class in [NodeClass::Plimsoll, NodeClass::Envoy] {
-        let steering = steering(&unaware, class, 100);
+        let steering = steering(&unaware, class);
         assert_eq!(
             steering,
             Steering::AsConfigured(NotSteeredReason::Subsets),
@@ -427,6 +419,30 @@ fn locality_weights_are_not_sent_to_subsets_that_ignore_them() {
     assert_eq!(selected(&zones, NodeClass::Plimsoll), Delivery::EdsField);
 }
 
+/// Where endpoints of a relayed server cannot be weighted, demand fleet by fleet is better than
+/// none; but an objective would be ignored.
+#[test]
+fn demand_of_several_fleets_goes_on_the_assignment_of_the_fleet_where_weights_are_impossible() {
+    let goal = ", objective: {waterfall: {target_utilization: 0.8}}, \
+                capacity: {requests_per_second: 20}";
+    let reason = NotSteeredReason::SharedEndpoints;
+    for (rest, no_weights, expected) in [
+        ("", None, Steering::Demand(Delivery::LocalityWeights)),
+        ("", Some(reason), Steering::Demand(Delivery::FleetWeights)),
+        (goal, None, Steering::Demand(Delivery::LocalityWeights)),
+        (goal, Some(reason), Steering::AsConfigured(reason)),
+    ] {
+        let service = Service {
+            has_own_plan: true,
+            no_weights,
+            ..Service::clone(&service(rest))
+        };
+        assert_eq!(steering(&service, NodeClass::Envoy), expected, "{rest}");
+        let plimsoll = steering(&service, NodeClass::Plimsoll);
+        assert_eq!(plimsoll, Steering::Demand(Delivery::LrsResponse), "{rest}");
+    }
+}
+
 fn zone_aware(fields: &str) -> String {
     let fields = format!(", locality_lb_config: {{zone_aware_lb_config: {{{fields}}}}}");
     policy("round_robin", "RoundRobin", &fields)
@@ -439,7 +455,7 @@ fn an_explicit_basis_is_kept_in_every_mode_and_for_every_class() {
         for mode in ["", ", mode: SHADOW"] {
             let service = service_of(&cluster, mode);
             for class in CLASSES {
-                let steering = steering(&service, class, 100);
+                let steering = steering(&service, class);
                 assert_eq!(
                     steering,
                     Steering::AsConfigured(NotSteeredReason::ExplicitBasis)
@@ -453,51 +469,148 @@ fn an_explicit_basis_is_kept_in_every_mode_and_for_every_class() {
     assert_eq!(selected(&measured, NodeClass::Plimsoll), Delivery::EdsField);
 }
 
+/// Parses the service `orders` with these further fields of its cluster and of the service.
+fn parsed(cluster: &str, rest: &str) -> Result<ControlConfig, String> {
+    let text = format!("services: [{{cluster: {{name: orders{cluster}}}{rest}}}]");
+    let name = "test".to_owned();
+    ControlConfig::parse(&ConfigFile { name, text }, &[]).map_err(|error| error.to_string())
+}
+
 #[test]
-fn contradictory_settings_are_rejected() {
-    let refused = |fields: &str, rest: &str| {
-        let cluster = zone_aware(fields);
-        let text = format!("services: [{{cluster: {{name: orders{cluster}}}{rest}}}]");
-        let file = ConfigFile {
-            name: "test".to_owned(),
-            text,
-        };
-        ControlConfig::parse(&file, &[]).unwrap_err().to_string()
+fn settings_that_cannot_act_are_refused() {
+    let basis = |name: &str| zone_aware(&format!("locality_basis: {name}"));
+    let by_load = |fields: &str| {
+        let child = "endpoint_picking_policy: {policies: [{typed_extension_config: {name: x, \
+                     typed_config: {'@type': type.googleapis.com/envoy.extensions.\
+                     load_balancing_policies.round_robin.v3.RoundRobin}}}]}";
+        let fields = format!(", {child}{fields}");
+        policy("load_aware_locality", "LoadAwareLocality", &fields)
     };
-    for (fields, rest, path) in [
+    let subsets = |fields: &str| {
+        format!(", lb_subset_config: {{subset_selectors: [{{keys: [stage]}}]{fields}}}")
+    };
+    let (ring, maglev) = (", lb_policy: RING_HASH", policy("maglev", "Maglev", ""));
+    let not_led = by_load(", spill_controller: CONVERGENT, demand_feed_forward: false");
+    let weighted = ", common_lb_config: {locality_weighted_lb_config: {}}";
+    let by_weights = ", delivery: LOCALITY_WEIGHTS";
+    for (cluster, rest, field, part) in [
         (
-            "locality_basis: HEALTHY_HOSTS_NUM",
+            &*basis("HEALTHY_HOSTS_NUM"),
             ", delivery: EDS_FIELD",
             "delivery",
+            "locality_basis",
         ),
         (
-            "locality_basis: OBSERVED_LOAD",
-            ", delivery: FLEET_WEIGHTS",
-            "delivery",
+            &basis("OBSERVED_LOAD"),
+            ", mode: ENFORCE",
+            "mode",
+            "locality_basis",
         ),
         (
-            "locality_basis: HEALTHY_HOSTS_WEIGHT",
+            &basis("HEALTHY_HOSTS_WEIGHT"),
             ", ramp: 100",
             "ramp",
+            "locality_basis",
+        ),
+        (ring, ", mode: ENFORCE", "mode", "consistent hashing"),
+        (
+            &maglev,
+            ", delivery: FLEET_WEIGHTS",
+            "delivery",
+            "consistent hashing",
         ),
         (
-            "lrs_rate_config: {fraction_source: LOCALITY_METADATA}",
-            ", delivery: EDS_FIELD",
+            ring,
+            ", mode: SHADOW, ramp: 5",
+            "ramp",
+            "consistent hashing",
+        ),
+        (
+            &by_load(""),
+            ", mode: ENFORCE",
+            "mode",
+            "load reports of hosts",
+        ),
+        (
+            &by_load(""),
+            ", ramp: 10, mode: SHADOW",
+            "ramp",
+            "load reports of hosts",
+        ),
+        (
+            &not_led,
+            ", delivery: LRS_RESPONSE",
             "delivery",
+            "demand_feed_forward",
+        ),
+        (
+            &subsets(""),
+            by_weights,
+            "delivery",
+            "locality_weight_aware",
+        ),
+        (&subsets(""), ", ramp: 99", "ramp", "locality_weight_aware"),
+        (
+            &(subsets("") + weighted),
+            ", mode: ENFORCE",
+            "mode",
+            "locality_weight_aware",
         ),
     ] {
-        let error = refused(fields, rest);
-        let path = format!("services[0].{path}: ");
-        assert!(error.contains(&path), "{error}");
-        assert!(error.contains("remove one of the two"), "{error}");
+        let error = parsed(cluster, rest).unwrap_err();
+        let path = format!("services[0].{field}: requests measured demand, but ");
+        assert!(error.contains(&path), "{cluster}{rest}: {error}");
+        assert!(error.contains(part), "{cluster}{rest}: {error}");
+        assert!(error.contains("; remove one of the two"), "{error}");
+        // Without the field, and in mode OFF, nothing asks for what cannot be.
+        assert!(parsed(cluster, "").is_ok(), "{cluster}");
+        let off = rest
+            .replace(", mode: ENFORCE", "")
+            .replace(", mode: SHADOW", "");
+        let off = parsed(cluster, &format!("{off}, mode: OFF"));
+        assert!(off.is_ok(), "{cluster}{rest}: {off:?}");
     }
-    let enforced = refused("locality_basis: HEALTHY_HOSTS_NUM", ", mode: ENFORCE");
-    let expected = "services[0].mode: requests measured demand, but the cluster has an explicit \
-                    locality_basis: HEALTHY_HOSTS_NUM, which is not overridden";
-    assert!(enforced.contains(expected), "{enforced}");
-    // Fields that request demand are accepted with any `locality_basis` if the mode is `OFF`.
-    let basis = zone_aware("locality_basis: HEALTHY_HOSTS_NUM");
-    service_of(&basis, ", mode: OFF, ramp: 10, delivery: EDS_FIELD");
+    for (cluster, rest) in [
+        (
+            &*by_load(", spill_controller: CONVERGENT"),
+            ", ramp: 10, delivery: FLEET_WEIGHTS",
+        ),
+        (
+            &(subsets(", locality_weight_aware: true") + weighted),
+            ", ramp: 10, delivery: LOCALITY_WEIGHTS",
+        ),
+        (&subsets(""), ", delivery: EDS_FIELD"),
+        (weighted, ", ramp: 10, delivery: EDS_FIELD"),
+    ] {
+        let read = parsed(cluster, rest);
+        assert!(read.is_ok(), "{cluster}{rest}: {read:?}");
+    }
+}
+
+#[test]
+fn a_delivery_that_contradicts_the_cluster_is_refused() {
+    let metadata = zone_aware("lrs_rate_config: {fraction_source: LOCALITY_METADATA}");
+    let error = parsed(&metadata, ", delivery: EDS_FIELD").unwrap_err();
+    assert!(
+        error.contains("services[0].delivery: is EDS_FIELD, but"),
+        "{error}"
+    );
+    assert!(error.contains("remove one of the two"), "{error}");
+    assert!(parsed(&metadata, ", delivery: EDS_FIELD, mode: OFF").is_ok());
+}
+
+#[test]
+fn a_class_that_is_steered_is_enough() {
+    let led = load_aware("CONVERGENT", ", mode: SHADOW");
+    let reason = Some(NotSteeredReason::LoadAwareLocality);
+    for (classes, expected) in [
+        (&CLASSES[..], None),
+        (&[NodeClass::Envoy, NodeClass::Plimsoll], None),
+        (&[NodeClass::Envoy, NodeClass::Grpc], reason),
+        (&[], None),
+    ] {
+        assert_eq!(not_steered(&led, classes.iter().copied()), expected);
+    }
 }
 
 #[test]
@@ -505,7 +618,7 @@ fn an_explicit_fraction_source_is_kept() {
     let metadata = zone_aware("lrs_rate_config: {fraction_source: LOCALITY_METADATA}");
     for delivery in ["AUTO", "LRS_RESPONSE", "LOCALITY_METADATA"] {
         let service = service_of(&metadata, &format!(", delivery: {delivery}"));
-        let steering = steering(&service, NodeClass::Plimsoll, 100);
+        let steering = steering(&service, NodeClass::Plimsoll);
         let config = steered_config(&service, steering);
         let source = config.zone_aware().unwrap().fraction_source();
         assert_eq!(source, FractionSource::LocalityMetadata, "{delivery}");
@@ -526,7 +639,7 @@ fn with_a_relay_a_file_that_requests_demand_takes_precedence() {
         config: Arc::clone(&theirs.config),
         ..Service::clone(&service(rest))
     };
-    let steering = |rest: &str| steering(&relayed(rest), NodeClass::Plimsoll, 100);
+    let steering = |rest: &str| steering(&relayed(rest), NodeClass::Plimsoll);
     assert_eq!(
         steering(""),
         Steering::AsConfigured(NotSteeredReason::ExplicitBasis)

@@ -3,12 +3,17 @@
 //! Compares the configuration in the file with the one that receivers decode, instead of repeating
 //! the decisions of `delivery`: settings without a field in a receiver's message are found as well.
 
+use std::time::Duration;
+
 use plimsoll_core::explain::ChangeExplanation;
 use plimsoll_core::model::assignment::{ClusterLoadAssignment, LocalityLbEndpoints};
 use plimsoll_core::model::cluster::{ClusterConfig, LocalityPolicy};
 use plimsoll_core::model::endpoint_policy::EndpointPolicy;
 use plimsoll_core::model::load_aware_locality::LoadAwareLocality;
-use plimsoll_core::model::zone_aware::{CapacityBasis, LocalityBasis, ZoneAware};
+use plimsoll_core::model::orca::EndpointLoadMetricsFormat;
+use plimsoll_core::model::zone_aware::{
+    CapacityBasis, DEFAULT_STALENESS_THRESHOLD, LocalityBasis, ZoneAware,
+};
 use plimsoll_xds::yaml::proto_json::ProtoEnum;
 
 use crate::config::{Delivery, Service};
@@ -44,6 +49,10 @@ pub(super) fn changes(
                 let written = Some(written).filter(|_| !default);
                 changes.add("locality policy", written, got, None);
             }
+            if let (LocalityPolicy::ZoneAware(rules), true) = (was, sent.config.locality_weighted())
+            {
+                lost_in_weights(&mut changes, rules);
+            }
         }
     }
     let [by, got_by] = [written, got].map(|config| config.endpoint_policy().name().to_owned());
@@ -58,8 +67,46 @@ pub(super) fn changes(
             unsupported_by(class),
         );
     }
+    if let Some(format) = written.endpoint_load_metrics_format() {
+        let text = EndpointLoadMetricsFormat::header_value;
+        let got = got.endpoint_load_metrics_format().map_or("not sent", text);
+        changes.add(
+            "endpoint_load_metrics_format",
+            Some(text(format).to_owned()),
+            got.to_owned(),
+            match class {
+                NodeClass::EnvoyModule => {
+                    Some("the module asks for reports only in clusters that it balances")
+                }
+                _ => unsupported_by(class),
+            },
+        );
+    }
     weights(&mut changes, &service.assignment, &sent.upstream);
+    delivery(&mut changes, service, sent.steering);
     changes.found
+}
+
+/// Adds the form of demand if it is another than the service asks for.
+fn delivery(changes: &mut Changes, service: &Service, steering: Steering) {
+    let (Steering::Demand(form) | Steering::FeedForward(form)) = steering else {
+        return;
+    };
+    if service.delivery == Delivery::Auto {
+        return;
+    }
+    let reason = match form {
+        Delivery::LocalityWeights if service.ramp < 100 => {
+            "below 100 a ramp is delivered as locality weights"
+        }
+        Delivery::LocalityWeights | Delivery::LrsResponse if service.has_own_plan => {
+            "what is on the fleet's assignment is shared by all services, and this one has a plan \
+             of its own: it has an objective, or fleets with different demand"
+        }
+        _ => "these nodes do not get demand in that form with this policy",
+    };
+    let [written, sent] = [service.delivery, form].map(|form| proto_name(form).to_owned());
+    changes.add("delivery", Some(written), sent, Some(reason));
 }
 
 struct Changes {
@@ -115,19 +162,75 @@ fn zone_aware(changes: &mut Changes, written: &ZoneAware, got: &ZoneAware, class
         changes.add("fraction_source", source, sent, None);
     }
     if capacity(written) != capacity(got) {
-        let one_basis = Some("a stock Envoy has one basis for demand and capacity");
+        let one_basis = Some(match class {
+            NodeClass::Plimsoll | NodeClass::EnvoyModule => {
+                "the capacity of the objective is that of a host of weight 1"
+            }
+            NodeClass::Grpc | NodeClass::Envoy => {
+                "a stock Envoy has one basis for demand and capacity"
+            }
+        });
         let by = written_value(capacity(written));
         let sent = proto_name(capacity(got)).to_owned();
         changes.add("upstream_locality_basis", by, sent, one_basis);
     }
-    let everywhere = |rules: &ZoneAware| rules.all_priorities().to_string();
-    let priorities = (everywhere(written), everywhere(got));
-    changes.add(
-        "all_priorities",
-        Some(priorities.0),
-        priorities.1,
-        unsupported_by(class),
-    );
+    let forced = |rules: &ZoneAware| match rules.force_local_zone() {
+        Some(size) => format!("min_size {size}"),
+        None => "unset".to_owned(),
+    };
+    let staleness = |rules: &ZoneAware| seconds(rules.staleness_threshold());
+    let values = |rules: &ZoneAware| {
+        [
+            ("all_priorities", rules.all_priorities().to_string()),
+            ("routing_enabled", format!("{} %", rules.routing_enabled())),
+            (
+                "fail_traffic_on_panic",
+                rules.fail_traffic_on_panic().to_string(),
+            ),
+            ("force_local_zone", forced(rules)),
+            ("staleness_threshold", staleness(rules)),
+            ("dead_band_bp", dead_band(rules)),
+            (
+                "observed_load_period",
+                seconds(rules.observed_load_period()),
+            ),
+        ]
+    };
+    for ((setting, written), (_, got)) in values(written).into_iter().zip(values(got)) {
+        changes.add(setting, Some(written), got, unsupported_by(class));
+    }
+}
+
+/// Adds the zone-aware settings that locality weights cannot carry. The other ones decide the
+/// weights: `routing_enabled`, `min_cluster_size`, `force_local_zone` and the bases.
+fn lost_in_weights(changes: &mut Changes, written: &ZoneAware) {
+    let mut add = |setting, written: String, sent: &str, reason| {
+        changes.add(setting, Some(written), sent.to_owned(), Some(reason));
+    };
+    let in_panic = "receivers of locality weights send to all hosts in panic";
+    let priority = "locality weights follow demand at priority 0 only";
+    let expire = "locality weights do not expire";
+    let band = "locality weights have no state that a band would keep from flipping";
+    let panic = written.fail_traffic_on_panic().to_string();
+    add("fail_traffic_on_panic", panic, "false", in_panic);
+    let everywhere = written.all_priorities().to_string();
+    add("all_priorities", everywhere, "false", priority);
+    if written.staleness_threshold() != DEFAULT_STALENESS_THRESHOLD {
+        let threshold = seconds(written.staleness_threshold());
+        add("staleness_threshold", threshold, "never", expire);
+    }
+    if written.written_dead_band().is_some() {
+        add("dead_band_bp", dead_band(written), "0", band);
+    }
+}
+
+fn seconds(duration: Duration) -> String {
+    format!("{}s", duration.as_secs_f64())
+}
+
+fn dead_band(rules: &ZoneAware) -> String {
+    let written = rules.written_dead_band();
+    written.map_or_else(|| "the default".to_owned(), |band| band.get().to_string())
 }
 
 fn load_aware(
@@ -139,11 +242,23 @@ fn load_aware(
     let [by, sent] = [written, got].map(|rules| proto_name(rules.spill_controller()).to_owned());
     changes.add("spill_controller", Some(by), sent, unsupported_by(class));
     let engine = matches!(class, NodeClass::Plimsoll | NodeClass::EnvoyModule);
-    if engine && written.demand_feed_forward() != got.demand_feed_forward() {
+    let [by, sent] = [written, got].map(LoadAwareLocality::demand_feed_forward_percent);
+    if engine && sent == 0 && by > 0 {
         let reason =
             "the service is not steered, and demand of other services must not influence it";
-        let sent = got.demand_feed_forward().to_string();
-        changes.add("demand_feed_forward", None, sent, Some(reason));
+        changes.add(
+            "demand_feed_forward",
+            None,
+            "false".to_owned(),
+            Some(reason),
+        );
+    } else if engine {
+        let [by, sent] = [by, sent].map(|percent| percent.to_string());
+        let (setting, reason) = (
+            "demand_feed_forward_percent",
+            "it is the ramp of the service",
+        );
+        changes.add(setting, Some(by), sent, Some(reason));
     }
 }
 
@@ -185,14 +300,24 @@ fn endpoint(changes: &mut Changes, written: &ClusterConfig, got: &ClusterConfig,
 }
 
 fn weights(changes: &mut Changes, written: &ClusterLoadAssignment, sent: &ClusterLoadAssignment) {
-    let weights = |assignment: &ClusterLoadAssignment| -> Vec<String> {
-        let localities = assignment.endpoints().iter();
-        let weight = |entry: &LocalityLbEndpoints| entry.load_balancing_weight.to_string();
-        localities.map(weight).collect()
+    // Localities that stand by for gRPC clients have left priority 0.
+    let weight_in = |assignment: &ClusterLoadAssignment, entry: &LocalityLbEndpoints| {
+        let same = |other: &&LocalityLbEndpoints| {
+            other.locality == entry.locality && (other.priority == 0) == (entry.priority == 0)
+        };
+        let found = assignment.endpoints().iter().find(same);
+        found.map_or(0, |other| other.load_balancing_weight)
     };
-    let is_written = |entry: &LocalityLbEndpoints| entry.load_balancing_weight > 0;
-    if written.endpoints().iter().any(is_written) {
-        let [written, sent] = [written, sent].map(|assignment| weights(assignment).join("/"));
+    let localities = written.endpoints();
+    if localities
+        .iter()
+        .any(|entry| entry.load_balancing_weight > 0)
+    {
+        let [written, sent] = [written, sent].map(|assignment| {
+            let weights = localities.iter().map(|entry| weight_in(assignment, entry));
+            let weights: Vec<_> = weights.map(|weight| weight.to_string()).collect();
+            weights.join("/")
+        });
         changes.add("load_balancing_weight", Some(written), sent, None);
     }
 }
@@ -207,7 +332,8 @@ const fn reason(class: NodeClass, steering: Steering) -> &'static str {
         }
         (_, Steering::Demand(_)) => "the service is steered by measured demand (mode: ENFORCE)",
         (NodeClass::Grpc, _) => "a gRPC client supports no policy but locality weights",
-        (_, Steering::HostCounts) => "mode: SHADOW goes by host counts",
+        (_, Steering::HostCounts) => "mode: SHADOW leaves measured demand out",
+        (_, Steering::ZoneFails) => "requests to a zone of the service fail",
         (NodeClass::Envoy, Steering::AsConfigured(_) | Steering::FeedForward(_)) => {
             "a stock Envoy does not support it"
         }
@@ -260,7 +386,7 @@ mod tests {
             (
                 NodeClass::Envoy,
                 Steering::HostCounts,
-                "mode: SHADOW goes by host counts",
+                "mode: SHADOW leaves measured demand out",
             ),
             (
                 NodeClass::Envoy,

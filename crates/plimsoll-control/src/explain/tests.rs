@@ -28,15 +28,19 @@ const CLASSES: [NodeClass; 4] = NodeClass::ALL;
 const ROUNDING: f64 = 0.005;
 
 /// Explains the decoded resources in a receiver's view, without using `explain`.
-fn read_back(driver: &Driver, key: &ViewKey) -> Explanation {
+pub(crate) fn read_back(driver: &Driver, key: &ViewKey) -> Explanation {
     let now = Instant::ORIGIN;
-    let cluster = driver
-        .view(key)
-        .get(CLUSTER)
-        .unwrap()
-        .get("orders")
-        .unwrap();
-    let mut config = match module_config(&cluster.body) {
+    let config = Arc::new(received_config(driver, key));
+    let mut balancer = Balancer::new(config, key.locality.clone(), now);
+    receive(driver, key, &mut balancer, now);
+    balancer.poll_snapshot().unwrap().explain_at(now)
+}
+
+/// Decodes the cluster of a receiver.
+pub(crate) fn received_config(driver: &Driver, key: &ViewKey) -> ClusterConfig {
+    let clusters = driver.view(key).get(CLUSTER).unwrap();
+    let cluster = clusters.get("orders").unwrap();
+    let config = match module_config(&cluster.body) {
         Some(config) => {
             assert_eq!(key.class, NodeClass::EnvoyModule);
             config
@@ -45,13 +49,17 @@ fn read_back(driver: &Driver, key: &ViewKey) -> Explanation {
     };
     if key.class == NodeClass::Grpc {
         // gRPC clients always select localities by weight.
-        config = config.with_locality_weights();
+        return config.with_locality_weights();
     }
+    config
+}
+
+/// Passes the assignments and the demand that a receiver gets to its balancer.
+pub(crate) fn receive(driver: &Driver, key: &ViewKey, balancer: &mut Balancer, now: Instant) {
     let assignment = |name: &str| {
         let resource = driver.assignment(key, name).unwrap();
         decode_assignment(&resource.body).unwrap()
     };
-    let mut balancer = Balancer::new(Arc::new(config), key.locality.clone(), now);
     balancer.handle_fleet_assignment(assignment("local_cluster"), now);
     if matches!(key.class, NodeClass::Plimsoll | NodeClass::EnvoyModule) {
         let traffic = driver.told(key.class);
@@ -61,7 +69,6 @@ fn read_back(driver: &Driver, key: &ViewKey) -> Explanation {
         }
     }
     balancer.handle_assignment(assignment("orders"), now);
-    balancer.poll_snapshot().unwrap().explain_at(now)
 }
 
 /// Returns the settings in the first policy of a cluster, as the module inside an Envoy reads them;
@@ -99,10 +106,24 @@ fn routing(mut explanation: Explanation) -> Explanation {
     explanation.fractions.age_ms = None;
     explanation.changes.clear();
     let unknown = [UTILIZATION_UNKNOWN, WAITING_TIMES_UNKNOWN];
+    explanation.notes.retain(|note| {
+        !unknown.contains(&note.as_str()) && !note.starts_with("demand is not delivered yet: ")
+    });
     explanation
-        .notes
-        .retain(|note| !unknown.contains(&note.as_str()));
-    explanation
+}
+
+#[test]
+fn demand_that_is_not_delivered_yet_is_a_note() {
+    let mut driver = Driver::new("mode: ENFORCE");
+    let nodes = fleet(NodeClass::Plimsoll);
+    let [key, ..] = nodes.clone().map(|node| driver.open(&node));
+    driver.report(&nodes[0], "orders", 100);
+    let note = "demand is not delivered yet: 1 of 3 proxies have reported load";
+    let notes = |driver: &Driver| explained(driver, &key).notes;
+    assert!(notes(&driver).iter().any(|one| one == note));
+    driver.report(&nodes[1], "orders", 100);
+    driver.report(&nodes[2], "orders", 100);
+    assert!(!notes(&driver).iter().any(|one| one.starts_with("demand")));
 }
 
 fn shares(explanation: &Explanation) -> BTreeMap<&str, f64> {
@@ -171,7 +192,7 @@ fn sent_resources_split_traffic_by_demand() {
     for (name, config) in every_config() {
         let service = &config.services["orders"];
         for class in CLASSES {
-            let Steering::Demand(form) = steering(service, class, 100) else {
+            let Steering::Demand(form) = steering(service, class) else {
                 continue;
             };
             if service.ramp != 100 {
@@ -277,10 +298,62 @@ fn changed_settings_are_listed() {
 }
 
 #[test]
+fn settings_that_locality_weights_lose_are_listed() {
+    let cluster = |fields: &str| {
+        format!(
+            "load_balancing_policy: {{policies: [{{typed_extension_config: {{name: x, \
+             typed_config: {{'@type': type.googleapis.com/envoy.extensions.\
+             load_balancing_policies.round_robin.v3.RoundRobin, locality_lb_config: \
+             {{zone_aware_lb_config: {{{fields}}}}}}}}}}}]}}"
+        )
+    };
+    let all = cluster(
+        "routing_enabled: {value: 20}, min_cluster_size: 2, fail_traffic_on_panic: true, \
+         force_local_zone: {min_size: 9}, lrs_rate_config: {staleness_threshold: 30s}, \
+         dead_band_bp: 5, all_priorities: true",
+    );
+    let policy = one("locality policy", Some("zone_aware"), "locality_weighted");
+    let lost = [
+        policy.clone(),
+        one("fail_traffic_on_panic", Some("true"), "false"),
+        one("all_priorities", Some("true"), "false"),
+        one("staleness_threshold", Some("30s"), "never"),
+        one("dead_band_bp", Some("5"), "0"),
+    ];
+    for (service, class) in [
+        ("delivery: LOCALITY_WEIGHTS", NodeClass::Envoy),
+        ("ramp: 10", NodeClass::Plimsoll),
+        ("ramp: 10", NodeClass::EnvoyModule),
+        ("", NodeClass::Grpc),
+    ] {
+        assert_eq!(changed(&all, service, class), lost, "{service} {class:?}");
+    }
+    let none = cluster("min_cluster_size: 2, routing_enabled: {value: 20}");
+    assert_eq!(changed(&none, "ramp: 10", NodeClass::Plimsoll), [policy]);
+}
+
+#[test]
+fn zone_aware_settings_that_a_stock_envoy_lacks_are_listed_in_every_mode() {
+    let cluster = "load_balancing_policy: {policies: [{typed_extension_config: {name: x, \
+                   typed_config: {'@type': type.googleapis.com/envoy.extensions.\
+                   load_balancing_policies.round_robin.v3.RoundRobin, locality_lb_config: \
+                   {zone_aware_lb_config: {min_cluster_size: 2, fail_traffic_on_panic: true, \
+                   lrs_rate_config: {staleness_threshold: 30s}, dead_band_bp: 5}}}}}]}";
+    let found = changed(cluster, "mode: OFF", NodeClass::Envoy);
+    let expected = [
+        one("staleness_threshold", Some("30s"), "60s"),
+        one("dead_band_bp", Some("5"), "the default"),
+    ];
+    assert_eq!(found, expected);
+    assert_eq!(changed(cluster, "mode: OFF", NodeClass::Plimsoll), []);
+}
+
+#[test]
 fn settings_unsupported_by_a_stock_envoy_are_listed() {
     let typed = |fields: &str| {
         format!(
-            "plimsoll: {{locality_sampling: LOW_DISCREPANCY}}, load_balancing_policy: {{policies: \
+            "plimsoll: {{locality_sampling: LOW_DISCREPANCY, endpoint_load_metrics_format: JSON}}, \
+             load_balancing_policy: {{policies: \
              [{{typed_extension_config: {{name: x, typed_config: {{'@type': type.googleapis.com/\
              envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin, \
              locality_lb_config: {{zone_aware_lb_config: {{{fields}}}}}}}}}}}]}}"
@@ -292,8 +365,19 @@ fn settings_unsupported_by_a_stock_envoy_are_listed() {
         one("locality_basis", Some("OBSERVED_LOAD"), "HEALTHY_HOSTS_NUM"),
         one("all_priorities", Some("true"), "false"),
         one("locality_sampling", Some("LOW_DISCREPANCY"), "RANDOM"),
+        one("endpoint_load_metrics_format", Some("JSON"), "not sent"),
     ];
     assert_eq!(changed(&cluster, "", NodeClass::Envoy), envoy);
+    let asking = "plimsoll: {endpoint_load_metrics_format: JSON}";
+    let format = &envoy[3];
+    for (service, is_asked) in [
+        ("", true),
+        ("delivery: LOCALITY_WEIGHTS", false),
+        ("mode: 'OFF'", false),
+    ] {
+        let found = changed(asking, service, NodeClass::EnvoyModule);
+        assert_eq!(!found.contains(format), is_asked, "{service}: {found:?}");
+    }
     let shadow = typed("locality_basis: LRS_REPORTED_RATE");
     let shadow = changed(&shadow, "mode: SHADOW", NodeClass::Plimsoll);
     let host_counts = one(
@@ -329,14 +413,13 @@ fn weights_of_one_zone_are_explained_as_sent_unless_a_question_changes_something
         (true, true, true),
     ] {
         let question = asked(hosts, demand, every_zone);
-        for (class, steering) in [
-            (NodeClass::Plimsoll, weights),
-            (NodeClass::Grpc, Steering::HostCounts),
-        ] {
-            let kind = stand_in(&question, class, steering);
+        for class in [NodeClass::Plimsoll, NodeClass::Grpc] {
+            let kind = stand_in(&question, class, weights);
             assert_eq!(kind, StandIn::LocalityWeights, "{class:?} {question:?}");
         }
-        let envoy = stand_in(&question, NodeClass::Envoy, Steering::HostCounts);
-        assert_eq!(envoy, StandIn::None);
+        for class in CLASSES {
+            let kind = stand_in(&question, class, Steering::HostCounts);
+            assert_eq!(kind, StandIn::None, "as written: {class:?}");
+        }
     }
 }

@@ -485,18 +485,21 @@ fn nodes_of_other_replicas_join_move_and_leave() {
     assert_eq!(share(&mut fleets, "b"), joined);
     assert_eq!(zones(&fleets), [("b".to_owned(), 1)]);
     // Without a replica it leaves later, and at once if it is gone.
-    assert!(!fleets.unshare(&gateway, &id, false, at(1)));
+    assert!(!fleets.remove_shared(&gateway, &id, false, at(1)));
     assert_eq!(fleets.deadline(LEAVE_AFTER), Some(at(31)));
     fleets.restart_leaving(at(10));
     assert_eq!(fleets.deadline(LEAVE_AFTER), Some(at(40)));
     let member = fleets.member("gateway", "1").unwrap();
     assert_eq!(member.disconnected_since, Some(at(10)));
-    assert!(fleets.unshare(&gateway, &id, true, at(11)));
+    assert!(fleets.remove_shared(&gateway, &id, true, at(11)));
     assert_eq!(
         (fleets.node_count("gateway"), fleets.deadline(LEAVE_AFTER)),
         (0, None)
     );
-    assert!(!fleets.unshare(&gateway, &id, true, at(12)), "long gone");
+    assert!(
+        !fleets.remove_shared(&gateway, &id, true, at(12)),
+        "long gone"
+    );
 }
 
 #[test]
@@ -507,13 +510,13 @@ fn a_node_with_a_stream_is_not_changed_by_another_replica() {
     let elsewhere = node("1", "b");
     assert_eq!(fleets.share(&elsewhere, at(1)), Ok(Opened::default()));
     assert_eq!(zones(&fleets), [("a".to_owned(), 1)]);
-    assert!(!fleets.unshare(&gateway, &id, true, at(2)));
+    assert!(!fleets.remove_shared(&gateway, &id, true, at(2)));
     assert_eq!(fleets.node_count("gateway"), 1, "it has a stream");
     // Without its stream it stays as long as another replica serves it.
     fleets.share(&elsewhere, at(3)).unwrap();
     fleets.close("gateway", "1", StreamKind::Ads, at(4));
     assert_eq!(fleets.deadline(LEAVE_AFTER), None);
-    assert!(!fleets.unshare(&gateway, &id, false, at(5)));
+    assert!(!fleets.remove_shared(&gateway, &id, false, at(5)));
     assert_eq!(fleets.deadline(LEAVE_AFTER), Some(at(35)));
 }
 

@@ -1,7 +1,7 @@
 //! What the control plane writes about a ZoneRoutingPolicy: conditions, load per zone, and the
 //! distribution for Istio. Without IO; `write` sends it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use plimsoll_core::counts::HostSetCounts;
@@ -14,9 +14,10 @@ use plimsoll_kubernetes::objects::{
 use plimsoll_kubernetes::settings::Distribute;
 use serde_json::{Map, Value, json};
 
-use crate::config::Mode;
+use crate::config::{Mode, Service};
+use crate::delivery::{NodeClass, NotSteeredReason, not_steered, proto_name, replaced_delivery};
 use crate::fleet_plan::rules;
-use crate::load_line::{LoadLine, LoadLines, Traffic};
+use crate::load_line::{FailingZones, LoadLine, LoadLines, Traffic, link_fails};
 use crate::state::State;
 
 /// A policy and what it applies to.
@@ -45,7 +46,8 @@ pub(super) struct PolicyReport {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ServiceDistribution {
     pub(super) service: ObjectKey,
-    pub(super) is_dry_run: bool,
+    /// Why it is only shown, as reason of the condition; `None` if it is written.
+    pub(super) shown_only: Option<&'static str>,
     /// `localityLbSetting.distribute`; empty without demand. An error if Istio cannot have it.
     pub(super) distribute: Result<Value, &'static str>,
 }
@@ -85,8 +87,8 @@ impl Verdict {
 }
 
 /// Whether this replica writes status and DestinationRules: the first by name of those in the
-/// store. Replicas may disagree for a while, and would else overwrite each other. While the store
-/// is away its last state decides; without a store there is one control plane.
+/// store. Replicas may disagree for a while, and would otherwise overwrite each other. While the
+/// store is unreachable its last state decides; without a store there is one control plane.
 pub(super) fn is_writer(state: &State) -> bool {
     state.replicas().is_none_or(|replicas| {
         let names = replicas.all().map(|(record, _)| record.replica.as_str());
@@ -157,16 +159,120 @@ fn zone_routing(state: &State, view: &PolicyView, lines: &[&LoadLine]) -> Verdic
         let message = "demand is measured and shown, but does not steer";
         return Verdict::new("False", "ModeShadow", message);
     }
+    let classes = classes_in_use(state, lines);
+    let others = match steered_classes(state, view, &classes) {
+        Ok(others) => others,
+        Err(reason) => return Verdict::new("False", "NotSteered", reason.text()),
+    };
     let with_demand: Vec<_> = lines.iter().filter(|line| line.demand() > 0.0).collect();
     if with_demand.is_empty() || with_demand.iter().all(|line| line.on_fallback) {
         let message = "no load report says where demand is: host counts steer";
         return Verdict::new("False", "NoDemand", message);
     }
+    let mut withheld = with_demand.iter().map(|line| &line.withheld);
+    if let Some((reason, message)) = withheld.find_map(withheld_by) {
+        return Verdict::new("False", reason, message);
+    }
     if with_demand.iter().all(|line| line.warming_up) {
-        let message = "some proxies have not reported since they connected";
+        let mut reasons = with_demand.iter().filter_map(|line| line.undelivered);
+        let message = reasons.next().map_or_else(
+            || "some proxies have not reported since they connected".to_owned(),
+            |reason| format!("demand is not delivered yet: {reason}"),
+        );
         return Verdict::new("Unknown", "WarmingUp", message);
     }
-    Verdict::new("True", "DemandSteers", "measured demand steers")
+    let mut message = "measured demand steers".to_owned();
+    for (class, reason) in &others {
+        let (name, text) = (nodes_of(*class), reason.text());
+        message.push_str(&format!("; not {name}: {text}"));
+    }
+    let services = view
+        .clusters
+        .iter()
+        .filter_map(|(_, name)| services.get(name));
+    let replaced = |service: &Arc<Service>| {
+        let form = replaced_delivery(service, classes.iter().copied())?;
+        Some((proto_name(service.delivery), proto_name(form)))
+    };
+    if let Some((asked, form)) = services.into_iter().find_map(replaced) {
+        message.push_str(&format!("; delivery {asked} has no effect: it is {form}"));
+    }
+    Verdict::new("True", "DemandSteers", message)
+}
+
+/// Returns the classes of nodes that matter for clusters with these load lines: those of the fleets
+/// with demand for them, or else of all nodes that are connected, or else all.
+fn classes_in_use(state: &State, lines: &[&LoadLine]) -> BTreeSet<NodeClass> {
+    let classes_of = |fleets: &mut dyn Iterator<Item = &Arc<str>>| -> BTreeSet<NodeClass> {
+        fleets
+            .flat_map(|fleet| state.fleets().classes(fleet))
+            .collect()
+    };
+    let with_demand = lines.iter().filter(|line| line.demand() > 0.0);
+    let mut classes = classes_of(&mut with_demand.map(|line| &line.fleet));
+    if classes.is_empty() {
+        classes = classes_of(&mut state.fleets().iter().map(|(fleet, _)| fleet));
+    }
+    if classes.is_empty() {
+        classes.extend(NodeClass::ALL);
+    }
+    classes
+}
+
+/// Returns those of `classes` at which demand does not steer a cluster of the policy, each with the
+/// reason; an error if it steers none of them anywhere.
+fn steered_classes(
+    state: &State,
+    view: &PolicyView,
+    classes: &BTreeSet<NodeClass>,
+) -> Result<BTreeMap<NodeClass, NotSteeredReason>, NotSteeredReason> {
+    let services = &state.config().services;
+    let names = view.clusters.iter();
+    let enforced = names
+        .filter_map(|(_, name)| services.get(name))
+        .filter(|service| service.mode == Mode::Enforce);
+    let mut is_steered = false;
+    let mut others = BTreeMap::new();
+    for service in enforced {
+        for class in classes {
+            match not_steered(service, [*class]) {
+                Some(reason) => drop(others.insert(*class, reason)),
+                None => is_steered = true,
+            }
+        }
+    }
+    match others.values().next() {
+        Some(reason) if !is_steered => Err(*reason),
+        _ => Ok(others),
+    }
+}
+
+/// What the nodes of a class are called in messages.
+const fn nodes_of(class: NodeClass) -> &'static str {
+    match class {
+        NodeClass::Plimsoll => "Plimsoll's data planes",
+        NodeClass::EnvoyModule => "Envoys with the module",
+        NodeClass::Grpc => "gRPC clients",
+        NodeClass::Envoy => "Envoys",
+    }
+}
+
+/// Returns reason and message if a zone keeps demand from steering.
+fn withheld_by(withheld: &FailingZones) -> Option<(&'static str, String)> {
+    if let Some(zone) = withheld.failing.first() {
+        let what = match withheld.only_from.get(zone) {
+            Some(from) => link_fails(from, zone),
+            None => format!("requests to {zone} fail"),
+        };
+        let message = format!("{what}: host counts steer until it recovers");
+        return Some(("ZoneFails", message));
+    }
+    let zone = withheld.unseen.first()?;
+    let message = format!(
+        "no proxy reports requests to {zone} any more: host counts steer, and it is tried now and \
+         then"
+    );
+    Some(("ZoneUnseen", message))
 }
 
 /// Requests per second of one zone, of all fleets together.
@@ -228,8 +334,10 @@ fn distribution(
     let clusters = view.clusters.iter();
     let (key, name) = clusters.max_by(|a, b| demand_of(&a.1).total_cmp(&demand_of(&b.1)))?;
     let service = state.config().services.get(name)?;
+    let with_demand = |line: &&&LoadLine| line.cluster == *name && line.demand() > 0.0;
+    let own: Vec<&LoadLine> = lines.iter().filter(with_demand).copied().collect();
     let mut demand: BTreeMap<Locality, ReportedZone> = BTreeMap::new();
-    for line in lines.iter().filter(|line| line.cluster == *name) {
+    for line in &own {
         for zone in line.zones.iter().filter(|zone| zone.demand > 0.0) {
             let known = demand.entry(zone.locality.clone()).or_default();
             known.rate_per_second += zone.demand;
@@ -237,7 +345,8 @@ fn distribution(
         }
     }
     let upstream = HostSetCounts::of_assignment(&service.assignment, 0, None);
-    let found = distributions(&rules(service), &upstream, &demand);
+    let percent = percent_by_demand(state, service, &own);
+    let found = distributions(&rules(service), &upstream, &demand, percent);
     let zones = found
         .iter()
         .flat_map(|one| one.to.iter().map(|(zone, _)| zone));
@@ -245,13 +354,37 @@ fn distribution(
     let has_regions = all_zones.into_iter().all(|zone| !zone.region().is_empty());
     Some(ServiceDistribution {
         service: key.clone(),
-        is_dry_run: view.distribute == Distribute::DryRun,
+        shown_only: match (view.distribute, service.mode) {
+            (Distribute::DryRun, _) => Some("DryRun"),
+            (_, Mode::Shadow) => Some("ModeShadow"),
+            (_, Mode::Off) => Some("ModeOff"),
+            (_, Mode::Enforce) => {
+                let reason = not_steered(service, classes_in_use(state, &own));
+                reason.map(|_| "NotSteered")
+            }
+        },
         distribute: if has_regions {
             Ok(found.iter().map(istio).collect())
         } else {
             Err("Istio needs the region of zones: set kubernetes.region")
         },
     })
+}
+
+/// Returns the percentage of the requests that follow demand: the `ramp` of the service, less while
+/// one of the fleets with these load lines tries a zone, and none while one of them sees a zone
+/// fail. The distribution is the same for all fleets.
+fn percent_by_demand(state: &State, service: &Service, lines: &[&LoadLine]) -> u32 {
+    let of_fleet = |line: &&LoadLine| {
+        if !line.withheld.is_empty() {
+            return 0;
+        }
+        let plan = state.fleet_plan(&line.fleet);
+        let own = plan.and_then(|plan| plan.services.get(service.name()));
+        own.map_or(service.ramp, |own| own.ramp)
+    };
+    let percents = lines.iter().map(of_fleet);
+    percents.min().unwrap_or(service.ramp)
 }
 
 /// Converts to an entry of `localityLbSetting.distribute`.

@@ -1,14 +1,12 @@
 //! [`Translator`]: Services of Kubernetes to services of the control plane.
 //!
 //! It keeps what it built, so that a change of endpoints does not parse settings again, and so that
-//! a Service whose settings became invalid keeps those of before.
+//! a Service whose settings became invalid keeps the previous ones.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use plimsoll_core::model::assignment::{
-    AssignmentParts, ClusterLoadAssignment, LbEndpoint, LocalityParts,
-};
+use plimsoll_core::model::assignment::LbEndpoint;
 use plimsoll_core::model::health::HealthStatus;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_kubernetes::Batch;
@@ -21,11 +19,20 @@ use serde_json::{Map, Value};
 
 use super::report::PolicyView;
 use crate::config::{Kubernetes, Service};
-use crate::state::{DiscoveredChanges, DiscoveredService};
+use crate::delivery::refuse_without_effect;
+use crate::services::{Found, ServiceChanges};
+use crate::sources::{SourceId, with_endpoints};
 
-/// A setting that is not in force.
+/// Reason of events about settings that are refused.
+const INVALID_SETTING: &str = "InvalidSetting";
+/// Reason of events about annotations without effect, as of the condition of a policy.
+const NOT_STEERED: &str = "NotSteered";
+
+/// A setting that is not in force, or has no effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
+    /// Reason of the event.
+    pub event: &'static str,
     /// Kind and key of the object.
     pub object: String,
     pub reason: String,
@@ -41,6 +48,8 @@ pub struct Translator {
     known: BTreeMap<ObjectKey, BTreeMap<Arc<str>, Known>>,
     /// Service of each cluster: names from a template may collide.
     owners: BTreeMap<Arc<str>, ObjectKey>,
+    /// Annotations that are in force without effect.
+    without_effect: VecDeque<Refused>,
 }
 
 /// What was built for one port.
@@ -51,6 +60,8 @@ struct Known {
     service: Arc<Service>,
     /// The latest error, so that it is reported once.
     error: Option<Refused>,
+    /// The annotation that asks for demand which cannot steer the service, likewise.
+    without_effect: Option<Refused>,
     /// The policy in force, and whether it distributes.
     policy: Option<ObjectKey>,
     distribute: Distribute,
@@ -69,28 +80,29 @@ impl Translator {
             settings,
             known: BTreeMap::new(),
             owners: BTreeMap::new(),
+            without_effect: VecDeque::new(),
         }
     }
 
     /// Converts a batch to changed services, and returns settings that are refused.
-    pub fn handle_batch(&mut self, batch: Batch) -> (DiscoveredChanges, Vec<Refused>) {
-        let mut changes = DiscoveredChanges {
+    pub fn handle_batch(&mut self, batch: Batch) -> (ServiceChanges, Vec<Refused>) {
+        let mut changes = ServiceChanges {
             is_complete: batch.is_complete,
-            ..DiscoveredChanges::default()
+            ..ServiceChanges::none(SourceId::Kubernetes)
         };
         let mut refused = Vec::new();
         for (key, found) in batch.services {
             let before = self.known.remove(&key).unwrap_or_default();
             let mut after = BTreeMap::new();
             if let Some(found) = found {
-                let origin: Arc<str> =
+                let object: Arc<str> =
                     format!("Service {key}@{}", found.service.resource_version).into();
                 after = self.ports(&key, &found, &before, &mut refused);
                 for (name, known) in &after {
                     let service = Arc::clone(&known.service);
-                    let origin = Arc::clone(&origin);
-                    let discovered = DiscoveredService { service, origin };
-                    changes.services.insert(Arc::clone(name), Some(discovered));
+                    let object = Some(Arc::clone(&object));
+                    let found = Found { service, object };
+                    changes.services.insert(Arc::clone(name), Some(found));
                 }
             }
             for name in before.into_keys().filter(|name| !after.contains_key(name)) {
@@ -102,6 +114,12 @@ impl Translator {
             }
         }
         (changes, refused)
+    }
+
+    /// Returns the next annotation that asks for demand which cannot steer its Service. Conditions
+    /// say so about a ZoneRoutingPolicy.
+    pub fn poll_without_effect(&mut self) -> Option<Refused> {
+        self.without_effect.pop_front()
     }
 
     fn ports(
@@ -122,6 +140,7 @@ impl Translator {
             if built.contains_key(&name) || owner.is_some_and(|owner| owner != key) {
                 let reason = format!("cluster {name} is already that of another port");
                 refused.push(Refused {
+                    event: INVALID_SETTING,
                     object: format!("Service {key}"),
                     reason,
                     service: Some((key.clone(), Arc::clone(&found.service.uid))),
@@ -137,11 +156,16 @@ impl Translator {
                     continue;
                 }
             };
-            if let Some(error) = &mut known.error {
-                error.service = owned;
+            let found = [&mut known.error, &mut known.without_effect];
+            for one in found.into_iter().flatten() {
+                one.service.clone_from(&owned);
             }
-            let is_new = before.get(&name).is_none_or(|old| old.error != known.error);
+            let before = before.get(&name);
+            let is_new = before.is_none_or(|old| old.error != known.error);
             refused.extend(known.error.clone().filter(|_| is_new));
+            let is_new = before.is_none_or(|old| old.without_effect != known.without_effect);
+            let without_effect = known.without_effect.clone().filter(|_| is_new);
+            self.without_effect.extend(without_effect);
             self.owners.insert(Arc::clone(&name), key.clone());
             built.insert(name, known);
         }
@@ -170,7 +194,10 @@ impl Translator {
                     Ok((written, Arc::clone(&before.service)))
                 }
                 _ => {
-                    let service = self.settings.service(name, is_http2, &written.settings);
+                    let service = self
+                        .settings
+                        .defaults
+                        .service(name, is_http2, &written.settings);
                     let service = service.map_err(|error| located(settings, &error))?;
                     Ok((written, Arc::new(service)))
                 }
@@ -187,7 +214,7 @@ impl Translator {
             (Err(error), None) => {
                 // A Service that was never valid has the defaults of the file.
                 let settings = Map::new();
-                let service = self.settings.service(name, is_http2, &settings);
+                let service = self.settings.defaults.service(name, is_http2, &settings);
                 let service = service.map_err(|_| error.clone())?;
                 (
                     Written { is_http2, settings },
@@ -198,6 +225,7 @@ impl Translator {
         };
         Ok(Known {
             written,
+            without_effect: settings.and_then(|settings| without_effect(settings, &service)),
             service: self.with_endpoints(service, &port.endpoints.endpoints),
             error,
             policy: settings.and_then(|one| one.policy.as_ref().map(|policy| policy.key.clone())),
@@ -234,52 +262,30 @@ impl Translator {
         view
     }
 
-    /// Returns the service with other endpoints; the same one if they are the same.
     fn with_endpoints(&self, service: Arc<Service>, endpoints: &[Endpoint]) -> Arc<Service> {
-        let mut zones: BTreeMap<Option<&Arc<str>>, Vec<LbEndpoint>> = BTreeMap::new();
-        for endpoint in endpoints {
+        let placed = endpoints.iter().map(|endpoint| {
             let health_status = match endpoint.state {
                 EndpointState::Ready => HealthStatus::Unknown,
                 EndpointState::Draining => HealthStatus::Draining,
             };
-            zones
-                .entry(endpoint.zone.as_ref())
-                .or_default()
-                .push(LbEndpoint {
-                    health_status,
-                    ..LbEndpoint::new(endpoint.address)
-                });
-        }
-        let localities = zones.into_iter().map(|(zone, lb_endpoints)| LocalityParts {
-            locality: zone.map_or_else(Locality::default, |zone| {
+            let lb_endpoint = LbEndpoint {
+                health_status,
+                ..LbEndpoint::new(endpoint.address)
+            };
+            let zone = endpoint.zone.as_ref();
+            let locality = zone.map_or_else(Locality::default, |zone| {
                 Locality::new(&self.settings.region, zone, "")
-            }),
-            lb_endpoints,
-            ..LocalityParts::default()
+            });
+            (locality, lb_endpoint)
         });
-        let parts = AssignmentParts {
-            overprovisioning_factor: Some(service.assignment.overprovisioning_factor()),
-            ..AssignmentParts::new(service.name().to_string(), localities)
-        };
-        // Addresses are distinct and ports above 0; should the API server allow others, the last
-        // assignment stays.
-        let Ok(assignment) = ClusterLoadAssignment::try_new(parts) else {
-            return service;
-        };
-        if assignment == *service.assignment {
-            return service;
-        }
-        Arc::new(Service {
-            assignment: Arc::new(assignment),
-            ..Service::clone(&service)
-        })
+        with_endpoints(service, placed)
     }
 }
 
 /// Returns the settings in the shape of a service in a file.
 fn as_in_file(settings: &Settings) -> Map<String, Value> {
     let mut written = Map::new();
-    for field in ["mode", "ramp", "delivery"] {
+    for field in ["mode", "ramp", "delivery", "objective", "capacity"] {
         if let Some(setting) = settings.values.get(field) {
             written.insert(field.to_owned(), setting.value.clone());
         }
@@ -291,8 +297,22 @@ fn as_in_file(settings: &Settings) -> Map<String, Value> {
     written
 }
 
+/// Returns the annotation that asks for demand which cannot steer the service.
+fn without_effect(settings: &Settings, service: &Service) -> Option<Refused> {
+    let error = refuse_without_effect(service).err()?;
+    let origin = settings.origin_of(error.path());
+    let own = origin.filter(|_| settings.policy.is_none())?;
+    Some(Refused {
+        event: NOT_STEERED,
+        object: own.object.clone(),
+        reason: format!("{}: {}", own.field, error.reason()),
+        service: None,
+    })
+}
+
 fn refused(error: &SettingError) -> Refused {
     Refused {
+        event: INVALID_SETTING,
         object: error.origin.object.clone(),
         reason: format!("{}: {}", error.origin.field, error.reason),
         service: None,
@@ -312,6 +332,7 @@ fn located(settings: &Settings, error: &ConfigError) -> Refused {
         .strip_prefix("cluster")
         .filter(|_| field == "spec.cluster");
     Refused {
+        event: INVALID_SETTING,
         object,
         reason: format!("{field}{}: {reason}", inner.unwrap_or_default()),
         service: None,

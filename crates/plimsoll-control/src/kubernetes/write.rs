@@ -56,7 +56,7 @@ pub(super) struct Reporter {
 #[derive(Debug)]
 pub(super) struct ReportInputs {
     pub(super) policies: watch::Receiver<Arc<Vec<PolicyView>>>,
-    /// Settings that are refused, for events.
+    /// Settings that are refused or without effect, for events.
     pub(super) refused: mpsc::Receiver<Refused>,
     pub(super) status: Arc<SourceStatus>,
 }
@@ -120,7 +120,7 @@ impl Reporter {
                 continue;
             };
             let reason = &refused.reason;
-            let sent = self.writer.warn_service(key, uid, "InvalidSetting", reason);
+            let sent = self.writer.warn_service(key, uid, refused.event, reason);
             if let Err(failure) = sent.await {
                 self.failed(&failure, "Event");
             }
@@ -159,7 +159,7 @@ impl Reporter {
     async fn distribute(&mut self, distribution: &ServiceDistribution) -> Verdict {
         let ServiceDistribution {
             service,
-            is_dry_run,
+            shown_only,
             distribute,
         } = distribution;
         let distribute = match distribute {
@@ -169,8 +169,8 @@ impl Reporter {
         if distribute.as_array().is_none_or(Vec::is_empty) {
             return Verdict::new("False", "NoDemand", "no demand is known");
         }
-        if *is_dry_run {
-            return Verdict::new("False", "DryRun", format!("would write {distribute}"));
+        if let Some(reason) = shown_only {
+            return Verdict::new("False", reason, format!("would write {distribute}"));
         }
         let rules = match self.writer.destination_rules(&service.namespace).await {
             Ok(rules) => rules,

@@ -7,28 +7,45 @@ use std::sync::Arc;
 
 use plimsoll_core::counts::HostSetCounts;
 use plimsoll_core::model::locality::Locality;
-use plimsoll_core::planner::{FleetView, ScopeView};
+use plimsoll_core::planner::{FleetView, Plan, ScopeView};
 use plimsoll_core::time::Instant;
 
+use super::FailingZones;
 use super::shares::{Key, Rows, ServiceShares, ShareCache, Shares};
 use crate::config::{Mode, Service};
+use crate::demand::{OwnPlan, Withheld};
+use crate::fleet_plan::ServicePlan;
 use crate::state::State;
 
 /// What a load line is computed from.
 #[derive(Clone, Debug)]
 pub(super) struct Collected {
     pub(super) key: Key,
-    pub(super) mode: Mode,
-    pub(super) ramp: u32,
-    pub(super) basis: &'static str,
-    pub(super) on_fallback: bool,
-    pub(super) warming_up: bool,
+    pub(super) delivered: Delivered,
+    /// Measured demand of the service, and what is known against its zones.
+    pub(super) measured: Option<Arc<Plan>>,
+    /// What the service plans for the demand of all fleets.
+    pub(super) own_plan: Option<Arc<OwnPlan>>,
+    /// Share of the requests to a zone that failed, in the latest reports.
+    pub(super) failed_shares: BTreeMap<Locality, f64>,
     pub(super) shares: ServiceShares,
     /// Requests per second that arrive, by zone of the proxies.
     pub(super) demand: BTreeMap<Locality, f64>,
     /// Zones of the fleet.
     pub(super) proxies: Vec<Locality>,
     pub(super) flows: Vec<(Locality, Locality, f64)>,
+}
+
+/// What proxies are told about one service: see the fields of [`LoadLine`](super::LoadLine).
+#[derive(Clone, Debug)]
+pub(super) struct Delivered {
+    pub(super) mode: Mode,
+    pub(super) ramp: u32,
+    pub(super) basis: &'static str,
+    pub(super) on_fallback: bool,
+    pub(super) warming_up: bool,
+    pub(super) withheld: FailingZones,
+    pub(super) undelivered: Option<Withheld>,
 }
 
 /// Collects the inputs of every pair of fleet and service.
@@ -60,13 +77,12 @@ pub(super) fn collect(state: &State, cache: &ShareCache, now: Instant) -> Vec<Co
                 let edge = move |(to, rate): (&Locality, f64)| (from.clone(), to.clone(), rate);
                 sums.into_iter().map(edge)
             });
-            let warming_up = state.is_warming_up(fleet, service.name(), now);
+            let measured = state.measured_plan(fleet, Some(service.name()));
             all.push(Collected {
-                mode: service.mode,
-                ramp: service.ramp,
-                basis: state.basis(fleet, service),
-                on_fallback: !warming_up && !is_idle && state.is_on_fallback(fleet, service),
-                warming_up,
+                delivered: delivered(state, fleet, service, is_idle, now),
+                measured: measured.cloned(),
+                own_plan: state.own_plan(service.name()).cloned(),
+                failed_shares: scope.map(failed_shares).unwrap_or_default(),
                 shares: cache.get(&key).unwrap_or_else(|| capacity_only(service)),
                 demand: scope.map(demand).unwrap_or_default(),
                 proxies: proxies.clone(),
@@ -105,6 +121,42 @@ fn demand(scope: &ScopeView<'_>) -> BTreeMap<Locality, f64> {
         demand.insert(zone.locality.clone(), zone.smoothed_per_second);
     }
     demand
+}
+
+fn delivered(
+    state: &State,
+    fleet: &Arc<str>,
+    service: &Service,
+    is_idle: bool,
+    now: Instant,
+) -> Delivered {
+    let warming_up = state.is_warming_up(fleet, service.name(), now);
+    let withheld = withheld(state, fleet, service);
+    let on_fallback = state.is_on_fallback(fleet, service);
+    // Host counts are right while proxies warm up or a zone fails.
+    let is_right = warming_up || is_idle || !withheld.is_empty();
+    let undelivered = state.withheld(fleet, Some(service.name()), now);
+    Delivered {
+        mode: service.mode,
+        ramp: service.ramp,
+        basis: state.basis(fleet, service),
+        on_fallback: on_fallback && !is_right,
+        warming_up,
+        undelivered: undelivered.filter(|_| on_fallback && withheld.is_empty()),
+        withheld,
+    }
+}
+
+fn withheld(state: &State, fleet: &str, service: &Service) -> FailingZones {
+    let plan = state.fleet_plan(fleet);
+    let own = plan.and_then(|plan| plan.services.get(service.name()));
+    let enforced = own.filter(|_| service.mode == Mode::Enforce);
+    enforced.map(ServicePlan::withheld).unwrap_or_default()
+}
+
+fn failed_shares(scope: &ScopeView<'_>) -> BTreeMap<Locality, f64> {
+    let shares = scope.failed_shares().into_iter();
+    shares.map(|(zone, share)| (zone.clone(), share)).collect()
 }
 
 /// Capacity by healthy hosts, before shares are computed.

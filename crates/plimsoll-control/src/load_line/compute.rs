@@ -8,14 +8,14 @@ use plimsoll_core::model::locality::Locality;
 
 use super::collect::{Collected, collect};
 use super::shares::{Rows, Shares};
-use super::{LoadLine, Traffic, Unknown, ZoneLine, ZoneTraffic};
+use super::{LoadLine, PlannedZone, Traffic, Unknown, ZoneLine, ZoneTraffic, target};
 use crate::run::Context;
 use crate::server::Stopped;
 use crate::state::State;
 
 /// Load lines of every pair of fleet and service, sorted.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct LoadLines(Vec<LoadLine>);
+pub struct LoadLines(pub(super) Vec<LoadLine>);
 
 impl LoadLines {
     /// Returns all load lines, sorted by fleet and service.
@@ -58,7 +58,12 @@ const NOTICED: f64 = 1.005;
 type Index<'a> = HashMap<&'a Locality, usize>;
 
 pub(super) fn load_line(collected: Collected) -> LoadLine {
-    let Collected { shares, demand, .. } = &collected;
+    let Collected {
+        shares,
+        demand,
+        delivered,
+        ..
+    } = &collected;
     let zones = all_zones(&collected);
     let index: Index<'_> = zones.iter().zip(0..).collect();
     let capacity: Vec<f64> = zones
@@ -75,26 +80,44 @@ pub(super) fn load_line(collected: Collected) -> LoadLine {
         Ok(Traffic::new(flows, &capacity))
     };
     let now = planned(&shares.now);
-    let enforce = if Arc::ptr_eq(&shares.now, &shares.enforce) {
+    let plan = collected.measured.as_deref();
+    let has_hosts = |zone: &Locality| shares.now.capacity.get(zone).is_some_and(|by| *by > 0.0);
+    let distorted = plan.and_then(|plan| Unknown::distorted(plan, has_hosts));
+    let enforce = if let Some(reason) = distorted {
+        Err(reason)
+    } else if Arc::ptr_eq(&shares.now, &shares.enforce) {
         now.clone()
     } else {
         planned(&shares.enforce)
     };
+    let own_plan = collected.own_plan.as_deref();
     let zone = |(locality, capacity_share): (&Locality, &f64)| ZoneLine {
         locality: locality.clone(),
         demand: demand.get(locality).copied().unwrap_or(0.0),
         capacity_share: *capacity_share,
         line: capacity_share * total,
-        above_line: shares.now.reason(locality),
+        above_line: above_line(&collected, locality),
+        failed_share: collected.failed_shares.get(locality).copied(),
+        fails: plan.is_some_and(|plan| plan.failing.contains(locality)),
+        fails_only_from: plan
+            .map(|plan| plan.fails_only_from(locality))
+            .into_iter()
+            .flatten()
+            .cloned()
+            .collect(),
+        planned: own_plan.and_then(|plan| PlannedZone::of(plan, locality)),
     };
     let mut line = LoadLine {
         fleet: Arc::clone(&collected.key.0),
         cluster: Arc::clone(&collected.key.1),
-        mode: collected.mode,
-        ramp: collected.ramp,
-        basis: collected.basis,
-        on_fallback: collected.on_fallback,
-        warming_up: collected.warming_up,
+        mode: delivered.mode,
+        ramp: delivered.ramp,
+        basis: delivered.basis,
+        on_fallback: delivered.on_fallback,
+        warming_up: delivered.warming_up,
+        target_utilization: own_plan.and_then(target),
+        withheld: delivered.withheld.clone(),
+        undelivered: delivered.undelivered,
         zones: zones.iter().zip(&capacity).map(zone).collect(),
         seen: (!seen.is_empty()).then(|| Traffic::new(seen, &capacity)),
         now,
@@ -102,6 +125,14 @@ pub(super) fn load_line(collected: Collected) -> LoadLine {
     };
     line.drop_needless_reasons();
     line
+}
+
+/// Returns why a zone is above its line, if it is.
+fn above_line(collected: &Collected, zone: &Locality) -> Option<Arc<str>> {
+    match collected.delivered.withheld.text() {
+        Some(why) => Some(format!("host counts decide while {why}").into()),
+        None => collected.shares.now.reason(zone),
+    }
 }
 
 fn all_zones(collected: &Collected) -> Vec<Locality> {

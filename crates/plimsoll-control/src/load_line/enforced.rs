@@ -26,7 +26,7 @@ impl Enforced {
     ) -> Self {
         let service = Arc::new(enforced(service));
         let config = ControlConfig {
-            services: BTreeMap::from([(Arc::clone(service.name()), Arc::clone(&service))]),
+            services: Arc::new([(Arc::clone(service.name()), Arc::clone(&service))].into()),
             listeners: BTreeMap::new(),
             ..ControlConfig::clone(state.config())
         };

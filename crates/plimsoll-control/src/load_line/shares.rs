@@ -287,7 +287,7 @@ fn fleet_inputs(state: &State, fleet: &Arc<str>, plan: &FleetPlan) -> u64 {
     }
     add_zones(&mut hash, Some(&plan.zones));
     let measured = state.measured_plan(fleet, None);
-    add_zones(&mut hash, measured.map(|plan| &plan.zones));
+    add_zones(&mut hash, measured.map(|plan| &plan.zones[..]));
     hash.finish()
 }
 
@@ -302,14 +302,16 @@ fn inputs(
     let mut hash = DefaultHasher::new();
     fleet_inputs.hash(&mut hash);
     let own = plan.services.get(service.name());
-    add_zones(&mut hash, own.map(|own| &own.zones));
+    add_zones(&mut hash, own.map(|own| &own.zones[..]));
     let measured = state.measured_plan(fleet, Some(service.name()));
-    add_zones(&mut hash, measured.map(|plan| &plan.zones));
+    add_zones(&mut hash, measured.map(|plan| &plan.zones[..]));
+    let own = state.own_plan(service.name());
+    add_zones(&mut hash, own.map(|plan| plan.zones()));
     hash.finish()
 }
 
-fn add_zones(hash: &mut DefaultHasher, zones: Option<&Vec<ZoneFraction>>) {
-    let zones = zones.map_or(&[][..], |zones| zones);
+fn add_zones(hash: &mut DefaultHasher, zones: Option<&[ZoneFraction]>) {
+    let zones = zones.unwrap_or_default();
     zones.len().hash(hash);
     for zone in zones {
         (&zone.locality, zone.fraction.get()).hash(hash);

@@ -2,6 +2,7 @@
 //! nodes; the worked example has capacity 3/5/2 and demand 50/35/15.
 
 use plimsoll_core::model::load_report::UpstreamLocalityStats;
+use plimsoll_core::time::Instant;
 
 mod cache;
 
@@ -10,13 +11,18 @@ use super::compute::load_line;
 use super::*;
 use crate::delivery::NodeClass;
 use crate::relay::RelayedResource;
+use crate::state::State;
 use crate::state::tests::driver::{self, Driver, fleet, stats};
 
 /// Computes all load lines of a state, as `Context::load_lines` does beside the writer.
-fn lines(driver: &Driver, cache: &ShareCache) -> Vec<LoadLine> {
-    cache.refresh_now(&driver.state, driver.now);
-    let collected = collect(&driver.state, cache, driver.now);
-    collected.into_iter().map(load_line).collect()
+pub(crate) fn lines(driver: &Driver, cache: &ShareCache) -> Vec<LoadLine> {
+    lines_of(&driver.state, cache, driver.now).0
+}
+
+pub(crate) fn lines_of(state: &State, cache: &ShareCache, now: Instant) -> LoadLines {
+    cache.refresh_now(state, now);
+    let collected = collect(state, cache, now);
+    LoadLines(collected.into_iter().map(load_line).collect())
 }
 
 /// A fleet of one proxy per zone that reports 50/35/15 requests per second.
@@ -53,11 +59,12 @@ const CLASSES: [NodeClass; 4] = NodeClass::ALL;
 fn shadow_shows_the_overload_of_now_and_what_enforce_would_do() {
     for class in CLASSES {
         let line = line("mode: SHADOW", class);
-        assert_eq!(
-            loads(line.now.as_ref()),
-            ["1.50", "0.92", "0.45"],
-            "{class:?}"
-        );
+        // gRPC clients do not know zones: they send to all hosts alike.
+        let (loads_now, cross_zone) = match class {
+            NodeClass::Grpc => (["1.00", "1.00", "1.00"], 64.5),
+            _ => (["1.50", "0.92", "0.45"], 11.0),
+        };
+        assert_eq!(loads(line.now.as_ref()), loads_now, "{class:?}");
         assert_eq!(
             loads(line.enforce.as_ref()),
             ["1.00", "1.00", "1.00"],
@@ -66,7 +73,7 @@ fn shadow_shows_the_overload_of_now_and_what_enforce_would_do() {
         assert_eq!(line.basis, "host_counts");
         let now = line.now.unwrap();
         // By host counts every zone has a third of the demand: zones a and c spill.
-        assert!((now.cross_zone - 11.0).abs() < 0.1, "{now:?}");
+        assert!((now.cross_zone - cross_zone).abs() < 0.1, "{now:?}");
         let enforce = line.enforce.unwrap();
         assert!((enforce.cross_zone - 20.0).abs() < 0.05, "{enforce:?}");
         assert!((enforce.kept_local().unwrap() - 0.8).abs() < 0.001);
@@ -83,11 +90,196 @@ fn shadow_shows_the_overload_of_now_and_what_enforce_would_do() {
 }
 
 #[test]
+fn nothing_is_said_about_enforce_while_a_zone_fails() {
+    let mut driver = driver("mode: SHADOW", NodeClass::Envoy);
+    let mut stats = stats("orders", 0);
+    stats.upstream_locality_stats[0].locality = Locality::zone_only("b");
+    stats.upstream_locality_stats[0].total_error_requests = 35;
+    driver.report_stats(&fleet(NodeClass::Envoy)[1], stats);
+    driver.advance(1000);
+    let line = lines(&driver, &ShareCache::default()).remove(0);
+    assert_eq!(line.enforce, Err(Unknown::ZoneFails));
+    assert!(!line.on_fallback, "host counts are right");
+    let zone = |name| {
+        line.zones
+            .iter()
+            .find(move |zone| zone.locality.zone() == name)
+    };
+    let [a, b] = ["a", "b"].map(|name| zone(name).unwrap());
+    assert_eq!((a.fails, b.fails, b.failed_share), (false, true, Some(1.0)));
+    assert!(line.now.is_ok());
+}
+
+/// Requests of zone b vanish: nobody knows that they fail, but host counts decide.
+#[test]
+fn a_zone_that_nobody_reports_requests_to_is_the_reason_of_host_counts() {
+    let mut driver = Driver::new("");
+    let nodes = fleet(NodeClass::Envoy);
+    for node in &nodes {
+        driver.open(node);
+    }
+    for second in 0..10 {
+        for (node, zone, requests) in [
+            (&nodes[0], "a", 700),
+            (&nodes[1], "b", 200),
+            (&nodes[2], "c", 200),
+        ] {
+            let mut stats = stats("orders", requests);
+            stats.upstream_locality_stats[0].locality = Locality::zone_only(zone);
+            if zone == "b" && second > 3 {
+                stats.upstream_locality_stats.clear();
+            }
+            driver.report_stats(node, stats);
+        }
+        driver.advance(1000);
+    }
+    let line = lines(&driver, &ShareCache::default()).remove(0);
+    let zone_b = Locality::zone_only("b");
+    assert!(
+        line.zones.iter().all(|zone| !zone.fails),
+        "nobody knows that it does"
+    );
+    assert!(line.withheld.failing.is_empty());
+    assert_eq!(line.withheld.unseen, [zone_b].into());
+    let reasons: Vec<&str> = line
+        .zones
+        .iter()
+        .filter_map(|zone| zone.above_line.as_deref())
+        .collect();
+    let expected = "host counts decide while no proxy reports requests to b";
+    assert!(
+        !reasons.is_empty() && reasons.iter().all(|why| *why == expected),
+        "{reasons:?}"
+    );
+    assert!(!line.on_fallback, "host counts are right");
+}
+
+/// One second of requests, of which those to zone b fail in part.
+fn report_failed(driver: &mut Driver, failed: u64) {
+    let nodes = fleet(NodeClass::Envoy);
+    for (node, zone, requests, failed) in [
+        (&nodes[0], "a", 700, 0),
+        (&nodes[1], "b", 200, failed),
+        (&nodes[2], "c", 200, 0),
+    ] {
+        let mut stats = stats("orders", requests - failed);
+        stats.upstream_locality_stats[0].locality = Locality::zone_only(zone);
+        stats.upstream_locality_stats[0].total_error_requests = failed;
+        driver.report_stats(node, stats);
+    }
+    driver.advance(1000);
+}
+
+/// Numbers of SHADOW are what people decide on: they must not come from demand that vanished, or
+/// from hosts that fail.
+#[test]
+fn nothing_is_said_about_enforce_while_failures_distort_demand() {
+    for mode in ["mode: SHADOW", "mode: 'OFF'", "mode: ENFORCE"] {
+        let mut driver = Driver::new(mode);
+        let nodes = fleet(NodeClass::Envoy);
+        for node in &nodes {
+            driver.open(node);
+        }
+        let enforce = |driver: &Driver| {
+            let line = lines(driver, &ShareCache::default()).remove(0);
+            let question = crate::explain::Question {
+                cluster: "orders".to_owned(),
+                routing: crate::explain::Routing::Enforce,
+                every_zone: true,
+                ..Default::default()
+            };
+            let explained = crate::explain::explain(&driver.state, &question, driver.now);
+            let notes = explained.expect("it is explained").notes;
+            let reason = line.enforce.err();
+            for distorted in [Unknown::ZoneFails, Unknown::ZoneUnseen] {
+                let is_noted = notes.iter().any(|note| note == distorted.text());
+                assert_eq!(is_noted, reason == Some(distorted), "{mode}: {notes:?}");
+            }
+            reason
+        };
+        for _ in 0..5 {
+            report_failed(&mut driver, 0);
+        }
+        assert_eq!(enforce(&driver), None, "{mode}");
+        // One host of five: the zone does not fail.
+        for _ in 0..3 {
+            report_failed(&mut driver, 38);
+        }
+        let line = lines(&driver, &ShareCache::default()).remove(0);
+        assert!(line.zones.iter().all(|zone| !zone.fails), "{mode}");
+        assert_eq!(enforce(&driver), Some(Unknown::ZoneFails), "{mode}");
+        for _ in 0..35 {
+            report_failed(&mut driver, 0);
+        }
+        assert_eq!(enforce(&driver), None, "{mode}");
+        // Requests vanish: unseen for 30 s, then tried.
+        for second in 0..40 {
+            for (node, zone, requests) in [(&nodes[0], "a", 700), (&nodes[2], "c", 200)] {
+                let mut stats = stats("orders", requests);
+                stats.upstream_locality_stats[0].locality = Locality::zone_only(zone);
+                driver.report_stats(node, stats);
+            }
+            let mut nothing = stats("orders", 0);
+            nothing.upstream_locality_stats.clear();
+            driver.report_stats(&nodes[1], nothing);
+            driver.advance(1000);
+            if second > 2 {
+                let reason = enforce(&driver);
+                assert_eq!(reason, Some(Unknown::ZoneUnseen), "{mode}, second {second}");
+            }
+        }
+    }
+}
+
+/// The network between two zones fails in part: the page and `/api/v1/load` name both.
+#[test]
+fn a_link_that_fails_alone_is_named() {
+    let mut driver = Driver::new("");
+    let nodes = fleet(NodeClass::Envoy);
+    for node in &nodes {
+        driver.open(node);
+    }
+    for _ in 0..5 {
+        for (node, requests, spilled, failed) in [
+            (&nodes[0], ("a", 600), 100, 40),
+            (&nodes[1], ("b", 200), 0, 0),
+            (&nodes[2], ("c", 200), 0, 0),
+        ] {
+            let mut own = stats("orders", requests.1);
+            own.upstream_locality_stats[0].locality = Locality::zone_only(requests.0);
+            if spilled > 0 {
+                let mut to_b = stats("orders", spilled - failed)
+                    .upstream_locality_stats
+                    .remove(0);
+                to_b.locality = Locality::zone_only("b");
+                to_b.total_error_requests = failed;
+                own.upstream_locality_stats.push(to_b);
+            }
+            driver.report_stats(node, own);
+        }
+        driver.advance(1000);
+    }
+    let line = lines(&driver, &ShareCache::default()).remove(0);
+    let zone_b = line
+        .zones
+        .iter()
+        .find(|zone| zone.locality.zone() == "b")
+        .unwrap();
+    assert_eq!(zone_b.fails_only_from, [Locality::zone_only("a")]);
+    let expected = "requests from a to b fail";
+    assert_eq!(line.withheld.text().as_deref(), Some(expected));
+}
+
+#[test]
 fn a_ramp_is_between_host_counts_and_enforce() {
     for class in CLASSES {
         let line = line("ramp: 50", class);
         let load: f64 = loads(line.now.as_ref())[0].parse().unwrap();
-        assert!(load > 1.05 && load < 1.45, "{class:?}: {load}");
+        match class {
+            // Before the ramp they send to all hosts alike, which loads all of them alike.
+            NodeClass::Grpc => assert!((load - 1.0).abs() < 0.01, "{load}"),
+            _ => assert!(load > 1.05 && load < 1.45, "{class:?}: {load}"),
+        }
         assert_eq!(
             loads(line.enforce.as_ref()),
             ["1.00", "1.00", "1.00"],
@@ -145,12 +337,16 @@ fn a_start_is_warming_up_and_lost_reports_are_a_fallback() {
     let cache = ShareCache::default();
     let line = &lines(&driver, &cache)[0];
     assert!(line.warming_up && !line.on_fallback, "{line:?}");
+    let text = line.withheld_text();
+    let expected = "no load report has arrived since the start";
+    assert_eq!(text.as_deref(), Some(expected));
     assert_eq!(line.basis, "host_counts");
     assert_eq!(line.now, Err(Unknown::NoDemand));
     assert_eq!(line.zones.len(), 3, "zones are known before demand");
     driver.advance(60_000);
     let line = &lines(&driver, &cache)[0];
     assert!(!line.warming_up && line.on_fallback, "nobody reports");
+    assert_eq!(line.withheld_text(), None, "nothing is held back");
     driver.traffic(&[(&nodes[0], 0), (&nodes[1], 0), (&nodes[2], 0)], 3);
     let line = &lines(&driver, &cache)[0];
     assert!(!line.on_fallback, "an idle fleet does not need demand");
@@ -171,6 +367,7 @@ fn seen_traffic_is_smoothed_and_counts_what_proxies_reported() {
             let zone = |(zone, requests): (&str, u64)| UpstreamLocalityStats {
                 locality: Locality::zone_only(zone),
                 total_issued_requests: requests,
+                total_successful_requests: requests,
                 ..Default::default()
             };
             let mut stats = stats("orders", 0);
@@ -351,6 +548,7 @@ fn observed_line(cluster: &str, mode: &str, reports_localities: bool) -> LoadLin
                 let zone = |(zone, requests): (&str, u64)| UpstreamLocalityStats {
                     locality: Locality::zone_only(zone),
                     total_issued_requests: requests,
+                    total_successful_requests: requests,
                     ..Default::default()
                 };
                 let zones = ["a", "b", "c"].into_iter().zip(to);
@@ -454,11 +652,7 @@ fn a_relayed_policy_decides_what_routing_is_based_on() {
         for node in &nodes {
             driver.open(node);
         }
-        let cluster = RelayedResource::Cluster {
-            cluster: "orders".into(),
-            version: "1".into(),
-            config: Arc::clone(&relayed.config),
-        };
+        let cluster = RelayedResource::cluster_of(relayed, "1");
         let assignment = RelayedResource::Assignment {
             cluster: "orders".into(),
             name: "orders".into(),

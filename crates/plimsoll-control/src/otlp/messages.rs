@@ -1,10 +1,8 @@
-//! Messages of OTLP (`opentelemetry.proto`), reduced to the fields that we write, and the
-//! conversion of metrics.
-//!
-//! Declared by hand as those of traces (decision 0030); the test decodes them with the official
-//! crate.
+//! Metrics of OTLP (`opentelemetry.proto`), reduced to the fields that we write, and their
+//! conversion. `plimsoll_serve::otlp` has the messages around them (decision 0030).
 
 use plimsoll_core::stats::{Families, Family, MetricKind, Value};
+use plimsoll_serve::otlp::{ExportRequest, KeyValue};
 use prost::Message;
 
 /// Data points of one request: a series takes about 200 bytes, and collectors accept 4 MiB.
@@ -12,51 +10,9 @@ const MAX_POINTS: usize = 5000;
 /// `AGGREGATION_TEMPORALITY_CUMULATIVE`: counters since the start.
 const CUMULATIVE: i32 = 2;
 
-/// `opentelemetry.proto.collector.metrics.v1.ExportMetricsServiceRequest`: the request of the
-/// method `Export`.
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct ExportRequest {
-    #[prost(message, repeated, tag = "1")]
-    resource_metrics: Vec<ResourceMetrics>,
-}
-
-/// `opentelemetry.proto.metrics.v1.ResourceMetrics`: metrics of one program.
-#[derive(Clone, PartialEq, Message)]
-struct ResourceMetrics {
-    #[prost(message, optional, tag = "1")]
-    resource: Option<Resource>,
-    #[prost(message, repeated, tag = "2")]
-    scope_metrics: Vec<ScopeMetrics>,
-}
-
-/// `opentelemetry.proto.resource.v1.Resource`: the program that the metrics are of.
-#[derive(Clone, PartialEq, Message)]
-struct Resource {
-    #[prost(message, repeated, tag = "1")]
-    attributes: Vec<KeyValue>,
-}
-
-/// `opentelemetry.proto.metrics.v1.ScopeMetrics`: metrics of one library.
-#[derive(Clone, PartialEq, Message)]
-struct ScopeMetrics {
-    #[prost(message, optional, tag = "1")]
-    scope: Option<Scope>,
-    #[prost(message, repeated, tag = "2")]
-    metrics: Vec<Metric>,
-}
-
-/// `opentelemetry.proto.common.v1.InstrumentationScope`: the library that counts.
-#[derive(Clone, PartialEq, Eq, Message)]
-struct Scope {
-    #[prost(string, tag = "1")]
-    name: String,
-    #[prost(string, tag = "2")]
-    version: String,
-}
-
 /// `opentelemetry.proto.metrics.v1.Metric`: a gauge or a counter.
 #[derive(Clone, PartialEq, Message)]
-struct Metric {
+pub(super) struct Metric {
     #[prost(string, tag = "1")]
     name: String,
     #[prost(string, tag = "2")]
@@ -100,24 +56,8 @@ struct Point {
     attributes: Vec<KeyValue>,
 }
 
-/// `opentelemetry.proto.common.v1.KeyValue`: a label, or an attribute of the program.
-#[derive(Clone, PartialEq, Eq, Message)]
-struct KeyValue {
-    #[prost(string, tag = "1")]
-    key: String,
-    #[prost(message, optional, tag = "2")]
-    value: Option<AnyValue>,
-}
-
-/// `opentelemetry.proto.common.v1.AnyValue`, of which we only use strings.
-#[derive(Clone, PartialEq, Eq, Message)]
-struct AnyValue {
-    #[prost(string, optional, tag = "1")]
-    string_value: Option<String>,
-}
-
 /// Converts all metrics, to as many requests as needed. Times are Unix nanoseconds.
-pub(super) fn requests(families: &Families, started: u64, now: u64) -> Vec<ExportRequest> {
+pub(super) fn requests(families: &Families, started: u64, now: u64) -> Vec<ExportRequest<Metric>> {
     let mut requests = Vec::new();
     let (mut metrics, mut points) = (Vec::new(), 0);
     for (name, family) in families.iter() {
@@ -139,26 +79,12 @@ pub(super) fn requests(families: &Families, started: u64, now: u64) -> Vec<Expor
     requests
 }
 
-fn request(metrics: Vec<Metric>) -> ExportRequest {
-    let scope = Scope {
-        name: "plimsoll".to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-    };
-    let resource = Resource {
-        attributes: vec![
-            attribute("service.name", "plimsoll-control"),
-            attribute("service.version", env!("CARGO_PKG_VERSION")),
-        ],
-    };
-    ExportRequest {
-        resource_metrics: vec![ResourceMetrics {
-            resource: Some(resource),
-            scope_metrics: vec![ScopeMetrics {
-                scope: Some(scope),
-                metrics,
-            }],
-        }],
-    }
+fn request(metrics: Vec<Metric>) -> ExportRequest<Metric> {
+    let program = [
+        ("service.name", "plimsoll-control"),
+        ("service.version", env!("CARGO_PKG_VERSION")),
+    ];
+    ExportRequest::new(program, metrics)
 }
 
 fn metric(name: &str, family: &Family, data_points: Vec<Point>) -> Metric {
@@ -189,7 +115,9 @@ fn data_points(family: &Family, started: u64, now: u64) -> Vec<Point> {
             // The control plane has none.
             Value::Histogram(..) => return None,
         };
-        let attributes = labels.iter().map(|(name, value)| attribute(name, value));
+        let attributes = labels
+            .iter()
+            .map(|(name, value)| KeyValue::text(name, value));
         Some(Point {
             start_time_unix_nano: started,
             time_unix_nano: now,
@@ -199,13 +127,4 @@ fn data_points(family: &Family, started: u64, now: u64) -> Vec<Point> {
         })
     };
     family.samples().filter_map(point).collect()
-}
-
-fn attribute(key: &str, value: &str) -> KeyValue {
-    KeyValue {
-        key: key.to_owned(),
-        value: Some(AnyValue {
-            string_value: Some(value.to_owned()),
-        }),
-    }
 }

@@ -17,6 +17,8 @@ use plimsoll_core::stats::{Metric, MetricKind, Value};
 use plimsoll_serve::{
     ClientTlsSettings, PemSource, ServerTlsSettings, server_tls_without_resumption,
 };
+use plimsoll_testing::tasks::wait_for;
+use plimsoll_testing::{Authority, CapturedLogs};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tonic::Response;
@@ -25,7 +27,6 @@ use tonic::transport::server::TcpIncoming;
 use super::*;
 use crate::config::{ConfigFile, ControlConfig, RelayTls};
 use crate::run::{Bound, Context};
-use crate::server::tests::captured_logs::CapturedLogs;
 
 /// Names of series with labels, and their latest values.
 type Received = Arc<Mutex<BTreeMap<String, f64>>>;
@@ -122,23 +123,18 @@ struct Certificates(tempfile::TempDir);
 impl Certificates {
     fn new() -> Self {
         let directory = Self(tempfile::tempdir().unwrap());
-        let authority_key = rcgen::KeyPair::generate().unwrap();
-        let mut authority = rcgen::CertificateParams::new(Vec::new()).unwrap();
-        authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        let signed = authority.self_signed(&authority_key).unwrap();
-        directory.write("ca.pem", &signed.pem());
-        let issuer = rcgen::Issuer::new(authority, authority_key);
+        let authority = Authority::new();
+        directory.write("ca.pem", &authority.pem);
         for (name, purpose) in [
             ("server", rcgen::ExtendedKeyUsagePurpose::ServerAuth),
             ("client", rcgen::ExtendedKeyUsagePurpose::ClientAuth),
         ] {
-            let key = rcgen::KeyPair::generate().unwrap();
             let names = vec!["collector.example".to_owned()];
             let mut params = rcgen::CertificateParams::new(names).unwrap();
             params.extended_key_usages = vec![purpose];
-            let signed = params.signed_by(&key, &issuer).unwrap();
-            directory.write(&format!("{name}.pem"), &signed.pem());
-            directory.write(&format!("{name}.key"), &key.serialize_pem());
+            let (certificate, key) = authority.sign(params);
+            directory.write(&format!("{name}.pem"), &certificate);
+            directory.write(&format!("{name}.key"), &key);
         }
         directory
     }
@@ -217,7 +213,7 @@ async fn a_collector_with_tls_gets_metrics_from_a_client_with_a_certificate() {
     let context = context();
     let client = certificates.client(Some(certificates.pair("client")));
     start(context.clone(), secured(address, client)).unwrap();
-    wait_for(|| exports(&context, "ok")).await;
+    wait_for("exports succeed", async || exports(&context, "ok")).await;
     let received = received.lock().unwrap().clone();
     let name = "plimsoll_control_clusters mode=SHADOW";
     assert_eq!(received.get(name), Some(&1.0));
@@ -235,7 +231,7 @@ async fn certificates_that_do_not_fit_fail_the_export() {
     for tls in [other_authority, without_certificate] {
         let context = context();
         start(context.clone(), secured(address, tls)).unwrap();
-        wait_for(|| exports(&context, "failed")).await;
+        wait_for("exports fail", async || exports(&context, "failed")).await;
         assert_eq!(exports(&context, "ok"), None);
         context.stopping.cancel();
     }
@@ -252,26 +248,13 @@ async fn certificates_that_do_not_fit_fail_the_export() {
     assert!(error.to_string().contains("missing.pem"), "{error}");
 }
 
-async fn wait_for<T>(mut found: impl FnMut() -> Option<T>) -> T {
-    let work = async {
-        loop {
-            if let Some(found) = found() {
-                return found;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    let found = tokio::time::timeout(Duration::from_secs(30), work).await;
-    found.expect("the condition holds in time")
-}
-
 #[tokio::test]
 async fn a_collector_gets_the_metrics_of_the_page() {
     let (address, received) = collect().await;
     let context = context();
     start(context.clone(), exporter(address)).unwrap();
     let ok = "plimsoll_control_otlp_exports_total result=ok";
-    wait_for(|| {
+    wait_for("the metrics arrive", async || {
         received
             .lock()
             .unwrap()
@@ -313,7 +296,7 @@ async fn failures_are_counted_and_exports_recover() {
     let context = context();
     start(context.clone(), exporter(address)).unwrap();
     let count = |result| exports(&context, result);
-    wait_for(|| count("failed")).await;
+    wait_for("exports fail", async || count("failed")).await;
     assert_eq!(count("ok"), None);
     let Ok(listener) = TcpListener::bind(address).await else {
         // Another process took the port: nothing more to test.
@@ -323,7 +306,7 @@ async fn failures_are_counted_and_exports_recover() {
         .add_service(MetricsServiceServer::new(Collector::default()))
         .serve_with_incoming(TcpIncoming::from(listener));
     tokio::spawn(server);
-    wait_for(|| count("ok")).await;
+    wait_for("exports succeed", async || count("ok")).await;
     context.stopping.cancel();
 }
 
@@ -365,9 +348,9 @@ async fn a_failure_and_the_recovery_are_logged_once() {
     // On this thread, whose log lines are captured.
     let running = tokio::spawn(run(context.clone(), exporter(address), None));
     let several = |result| exports(&context, result).filter(|count| *count > 2);
-    wait_for(|| several("failed")).await;
+    wait_for("exports fail", async || several("failed")).await;
     is_full.store(false, Ordering::SeqCst);
-    wait_for(|| several("ok")).await;
+    wait_for("exports succeed", async || several("ok")).await;
     context.stopping.cancel();
     running.await.unwrap();
     let lines = lines.0.lock().unwrap().clone();

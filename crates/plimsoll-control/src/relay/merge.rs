@@ -1,7 +1,7 @@
-//! [`Merge`]: combines the relayed server's resources and the overlay to the views of one receiver.
+//! [`Merge`]: combines the relayed server's resources and the patch to the views of one receiver.
 //! It does no IO.
 //!
-//! A session calls [`Merge::subscribe`], [`Merge::handle_overlay`] and [`Merge::handle_upstream`]
+//! A session calls [`Merge::subscribe`], [`Merge::handle_patch`] and [`Merge::handle_upstream`]
 //! for inputs and then drains [`Merge::poll_event`] and [`Merge::poll_view`]. Only resource types
 //! with changes are rebuilt, and only resources that changed are rewritten again.
 
@@ -15,10 +15,12 @@ use plimsoll_xds::ads::{CLUSTER, CLUSTER_LOAD_ASSIGNMENT};
 use plimsoll_xds::driver::ads_client::AdsCommand;
 use plimsoll_xds::error::DecodeError;
 
-use super::improve::{self, ImprovedCluster};
+use super::improve::{self, ImprovedCluster, User};
 use super::observe::Observer;
-use super::{Improvement, Overlay, RelayedResource};
-use crate::config::{Mode, Service};
+use super::users::AssignmentUsers;
+use super::{Patch, RelayedResource, Rewrite};
+use crate::config::Service;
+use crate::delivery::steering;
 
 /// Resource names that a receiver subscribes to, by type; `*` is a wildcard.
 pub(crate) type ResourceSubscriptions = BTreeMap<Arc<str>, BTreeSet<Arc<str>>>;
@@ -36,14 +38,15 @@ pub(super) enum MergeEvent {
 
 #[derive(Debug)]
 pub(super) struct Merge {
-    overlay: Arc<Overlay>,
+    patch: Arc<Patch>,
     /// Resources that this session subscribes to at the relayed server.
     subscribed: ResourceSubscriptions,
     upstream: BTreeMap<Arc<str>, UpstreamResources>,
     clusters: BTreeMap<Arc<str>, MergedCluster>,
-    cluster_by_assignment: BTreeMap<Arc<str>, Arc<str>>,
+    /// Assignments of all EDS clusters of the relayed server, if there are services.
+    users: AssignmentUsers,
     assignments: BTreeMap<Arc<str>, MergedAssignment>,
-    /// Reads resources that nothing steers, if the overlay asks for it.
+    /// Reads resources that nothing steers, if the patch asks for it.
     observer: Observer,
     shown: BTreeMap<Arc<str>, Arc<TypeResources>>,
     dirty: BTreeSet<Arc<str>>,
@@ -64,6 +67,7 @@ struct UpstreamResources {
 struct MergedCluster {
     original: Resource,
     generation: u64,
+    shares_endpoints: bool,
     shown: Resource,
     /// The rewritten cluster; `None` if the cluster could not be decoded.
     improved: Option<ImprovedCluster>,
@@ -73,19 +77,19 @@ struct MergedCluster {
 struct MergedAssignment {
     original: Resource,
     generation: u64,
-    service: Arc<Service>,
+    services: Vec<Arc<Service>>,
     /// The assignment for the receiver; `None` while it is withheld.
     shown: Option<Resource>,
 }
 
 impl Merge {
-    pub(super) fn new(overlay: Arc<Overlay>) -> Self {
+    pub(super) fn new(patch: Arc<Patch>) -> Self {
         let mut merge = Self {
-            overlay: Arc::clone(&overlay),
+            patch: Arc::clone(&patch),
             subscribed: ResourceSubscriptions::new(),
             upstream: BTreeMap::new(),
             clusters: BTreeMap::new(),
-            cluster_by_assignment: BTreeMap::new(),
+            users: AssignmentUsers::default(),
             assignments: BTreeMap::new(),
             observer: Observer::default(),
             shown: BTreeMap::new(),
@@ -93,24 +97,24 @@ impl Merge {
             generation: 0,
             events: VecDeque::new(),
         };
-        merge.handle_overlay(overlay);
+        merge.handle_patch(patch);
         merge
     }
 
-    /// Replaces the overlay. Call [`Merge::subscribe`] again: its own resources may have changed.
-    pub(super) fn handle_overlay(&mut self, overlay: Arc<Overlay>) {
-        self.dirty.extend(self.overlay.own.keys().cloned());
-        self.dirty.extend(overlay.own.keys().cloned());
+    /// Replaces the patch. Call [`Merge::subscribe`] again: its own resources may have changed.
+    pub(super) fn handle_patch(&mut self, patch: Arc<Patch>) {
+        self.dirty.extend(self.patch.own.keys().cloned());
+        self.dirty.extend(patch.own.keys().cloned());
         self.dirty
             .extend([CLUSTER, CLUSTER_LOAD_ASSIGNMENT].map(Arc::from));
-        self.overlay = overlay;
+        self.patch = patch;
     }
 
     /// Replaces the subscriptions of the receiver; returns the commands for the relayed server.
     pub(super) fn subscribe(&mut self, subscriptions: &ResourceSubscriptions) -> Vec<AdsCommand> {
-        let overlay = Arc::clone(&self.overlay);
+        let patch = Arc::clone(&self.patch);
         let upstream_names = |(type_url, names): (&Arc<str>, &BTreeSet<Arc<str>>)| {
-            let names = names.iter().filter(|name| !overlay.is_own(type_url, name));
+            let names = names.iter().filter(|name| !patch.is_own(type_url, name));
             (Arc::clone(type_url), names.cloned().collect())
         };
         let next: ResourceSubscriptions = subscriptions.iter().map(upstream_names).collect();
@@ -223,8 +227,8 @@ impl Merge {
 
     fn build(&mut self, type_url: &Arc<str>) {
         let mut upstream = self.upstream.remove(type_url).unwrap_or_default();
-        let overlay = Arc::clone(&self.overlay);
-        if overlay.observes {
+        let patch = Arc::clone(&self.patch);
+        if patch.observes {
             self.observe(type_url, &upstream);
         }
         let mut resources = match &**type_url {
@@ -232,13 +236,13 @@ impl Merge {
             CLUSTER_LOAD_ASSIGNMENT => self.build_assignments(&upstream),
             _ => upstream.resources.values().cloned().collect(),
         };
-        resources.retain(|resource| !overlay.is_own(type_url, &resource.name));
+        resources.retain(|resource| !patch.is_own(type_url, &resource.name));
         let assignments = &**type_url == CLUSTER_LOAD_ASSIGNMENT;
-        let held = assignments && overlay.held;
+        let held = assignments && patch.held;
         if !held {
-            let own = overlay.own.get(type_url).into_iter();
+            let own = patch.own.get(type_url).into_iter();
             resources.extend(own.flat_map(BTreeMap::values).cloned());
-            let fleet = overlay
+            let fleet = patch
                 .fleet
                 .iter()
                 .filter(|fleet| assignments && upstream.absent.contains(&fleet.name));
@@ -257,9 +261,9 @@ impl Merge {
             upstream.absent.retain(subscribed);
             TypeResources::new(resources)
         } else {
-            let fleet = overlay.fleet.as_ref().filter(|_| held);
+            let fleet = patch.fleet.as_ref().filter(|_| held);
             let absent = upstream.absent.iter().filter(|name| {
-                !overlay.is_own(type_url, name) && fleet.is_none_or(|fleet| fleet.name != **name)
+                !patch.is_own(type_url, name) && fleet.is_none_or(|fleet| fleet.name != **name)
             });
             TypeResources::partial(resources, absent.cloned())
         };
@@ -279,53 +283,50 @@ impl Merge {
     }
 
     fn build_clusters(&mut self, upstream: &UpstreamResources) -> Vec<Resource> {
-        let overlay = Arc::clone(&self.overlay);
-        let is_improved = |name: &Arc<str>| improvement(&overlay, name).is_some();
+        let patch = Arc::clone(&self.patch);
+        let is_improved = |name: &Arc<str>| patch.services.contains_key(name);
         self.clusters
             .retain(|name, _| upstream.resources.contains_key(name) && is_improved(name));
-        let each = upstream.resources.values();
-        let shown = each
-            .map(|original| match improvement(&overlay, &original.name) {
-                Some(improvement) => self.cluster(&overlay, improvement, original),
-                None => original.clone(),
-            })
-            .collect();
-        self.cluster_by_assignment.clear();
-        for (cluster, cached) in &self.clusters {
-            let assignment = cached
-                .improved
-                .as_ref()
-                .and_then(|improved| improved.assignment.clone());
-            if let Some(assignment) = assignment {
-                self.cluster_by_assignment
-                    .insert(assignment, Arc::clone(cluster));
-            }
+        if !patch.services.is_empty() {
+            self.users.handle_clusters(&upstream.resources);
         }
-        shown
+        let each = upstream.resources.values();
+        each.map(|original| match patch.services.get(&original.name) {
+            Some(rewrite) => self.cluster(&patch, rewrite, original),
+            None => original.clone(),
+        })
+        .collect()
     }
 
-    fn cluster(
-        &mut self,
-        overlay: &Overlay,
-        improvement: &Improvement,
-        original: &Resource,
-    ) -> Resource {
+    fn cluster(&mut self, patch: &Patch, rewrite: &Rewrite, original: &Resource) -> Resource {
         let name = &original.name;
+        let shares_endpoints = self.users.shares_endpoints(name);
         let cached = self.clusters.get(name);
         if let Some(cached) = cached
-            && cached.generation == overlay.generation
+            && cached.generation == patch.generation
             && cached.original == *original
+            && cached.shares_endpoints == shares_endpoints
         {
             return cached.shown.clone();
         }
-        let changed = cached.is_none_or(|cached| cached.original.body != original.body);
-        let improved = improve::cluster(overlay, improvement, &original.body);
+        let changed = cached.is_none_or(|cached| {
+            cached.original.body != original.body || cached.shares_endpoints != shares_endpoints
+        });
+        let improved = improve::cluster(
+            &rewrite.service,
+            patch.class,
+            rewrite.zone_fails,
+            shares_endpoints,
+            &original.body,
+        );
         if changed {
             self.events.push_back(match &improved {
                 Ok(improved) => MergeEvent::Learned(RelayedResource::Cluster {
                     cluster: Arc::clone(name),
                     version: Arc::clone(&original.version),
                     config: Arc::clone(&improved.service.config),
+                    shares_endpoints,
+                    body: original.body.clone(),
                 }),
                 Err(error) => unreadable(CLUSTER, name, error),
             });
@@ -334,7 +335,8 @@ impl Merge {
         let shown = with_body(original, improved.as_ref().map(|improved| &improved.body));
         let cached = MergedCluster {
             original: original.clone(),
-            generation: overlay.generation,
+            generation: patch.generation,
+            shares_endpoints,
             shown: shown.clone(),
             improved,
         };
@@ -343,40 +345,58 @@ impl Merge {
     }
 
     fn build_assignments(&mut self, upstream: &UpstreamResources) -> Vec<Resource> {
-        let overlay = Arc::clone(&self.overlay);
+        let patch = Arc::clone(&self.patch);
         self.assignments
             .retain(|name, _| upstream.resources.contains_key(name));
         let each = upstream.resources.values();
-        each.filter_map(|original| self.assignment(&overlay, original))
+        each.filter_map(|original| self.assignment(&patch, original))
             .collect()
     }
 
-    fn assignment(&mut self, overlay: &Overlay, original: &Resource) -> Option<Resource> {
+    fn assignment(&mut self, patch: &Patch, original: &Resource) -> Option<Resource> {
         let name = &original.name;
-        let Some((improvement, service)) = self.service_of(overlay, name) else {
+        let users = self.users_of(patch, name);
+        if users.is_empty() {
             self.assignments.remove(name);
             return Some(original.clone());
-        };
+        }
+        let services = || users.iter().map(|user| &user.service);
         let cached = self.assignments.get(name);
         if let Some(cached) = cached
-            && cached.generation == overlay.generation
+            && cached.generation == patch.generation
             && cached.original == *original
-            && Arc::ptr_eq(&cached.service, &service)
+            && cached.services.len() == users.len()
+            && cached
+                .services
+                .iter()
+                .zip(services())
+                .all(|(a, b)| Arc::ptr_eq(a, b))
         {
             return cached.shown.clone();
         }
-        let changed = cached.is_none_or(|cached| cached.original.body != original.body);
-        let improved = improve::assignment(overlay, improvement, &service, &original.body);
-        if changed {
-            self.events.push_back(match &improved {
-                Ok(improved) => MergeEvent::Learned(RelayedResource::Assignment {
-                    cluster: Arc::clone(service.name()),
-                    name: Arc::clone(name),
-                    version: Arc::clone(&original.version),
-                    assignment: Arc::clone(&improved.assignment),
-                }),
-                Err(error) => unreadable(CLUSTER_LOAD_ASSIGNMENT, name, error),
-            });
+        let same = cached.filter(|cached| cached.original.body == original.body);
+        let is_known = |service: &Arc<Service>| {
+            let mut known = same.into_iter().flat_map(|cached| &cached.services);
+            known.any(|known| known.name() == service.name())
+        };
+        let improved = improve::assignment(patch, &users, &original.body);
+        match &improved {
+            Ok(improved) => {
+                let learned = services().filter(|service| !is_known(service));
+                self.events.extend(learned.map(|service| {
+                    MergeEvent::Learned(RelayedResource::Assignment {
+                        cluster: Arc::clone(service.name()),
+                        name: Arc::clone(name),
+                        version: Arc::clone(&original.version),
+                        assignment: Arc::clone(&improved.assignment),
+                    })
+                }));
+            }
+            Err(error) if same.is_none() => {
+                let event = unreadable(CLUSTER_LOAD_ASSIGNMENT, name, error);
+                self.events.push_back(event);
+            }
+            Err(_) => {}
         }
         let shown = match improved {
             Ok(improved) => improved.body.map(|body| with_body(original, Some(&body))),
@@ -384,37 +404,37 @@ impl Merge {
         };
         let cached = MergedAssignment {
             original: original.clone(),
-            generation: overlay.generation,
-            service,
+            generation: patch.generation,
+            services: services().cloned().collect(),
             shown: shown.clone(),
         };
         self.assignments.insert(Arc::clone(name), cached);
         shown
     }
 
-    /// Returns the service whose endpoints an assignment has, if demand may change it. If the
-    /// receiver gets its clusters elsewhere, the assignment is assumed to have its cluster's name.
-    fn service_of<'a>(
-        &self,
-        overlay: &'a Overlay,
-        assignment: &Arc<str>,
-    ) -> Option<(&'a Improvement, Arc<Service>)> {
-        let Some(cluster) = self.cluster_by_assignment.get(assignment) else {
-            let improvement = improvement(overlay, assignment)?;
-            let elsewhere = !self.clusters.contains_key(assignment);
-            return elsewhere.then(|| (improvement, Arc::clone(&improvement.service)));
+    /// Returns the services of the file whose endpoints an assignment has. If the receiver gets its
+    /// clusters elsewhere, the assignment is assumed to have its cluster's name.
+    fn users_of<'a>(&self, patch: &'a Patch, assignment: &Arc<str>) -> Vec<User<'a>> {
+        let Some(clusters) = self.users.of(assignment) else {
+            let rewrite = patch.services.get(assignment);
+            let elsewhere = rewrite.filter(|_| !self.clusters.contains_key(assignment));
+            let user = elsewhere.map(|rewrite| User {
+                rewrite,
+                service: Arc::clone(&rewrite.service),
+                steering: steering(&rewrite.service, patch.class),
+            });
+            return user.into_iter().collect();
         };
-        let improved = self.clusters.get(cluster)?.improved.as_ref()?;
-        Some((
-            improvement(overlay, cluster)?,
-            Arc::clone(&improved.service),
-        ))
+        let user = |cluster: &Arc<str>| {
+            let improved = self.clusters.get(cluster)?.improved.as_ref()?;
+            Some(User {
+                rewrite: patch.services.get(cluster)?,
+                service: Arc::clone(&improved.service),
+                steering: improved.steering,
+            })
+        };
+        clusters.iter().filter_map(user).collect()
     }
-}
-
-fn improvement<'a>(overlay: &'a Overlay, cluster: &str) -> Option<&'a Improvement> {
-    let improvement = overlay.services.get(cluster);
-    improvement.filter(|improvement| improvement.service.mode != Mode::Off)
 }
 
 /// Returns the original, with the relayed server's version, if the body is unchanged.

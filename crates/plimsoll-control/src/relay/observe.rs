@@ -3,7 +3,7 @@
 //! The resources stay as they are. What is read is shown beside the measured demand; what cannot be
 //! read is not shown.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -20,8 +20,8 @@ const MAX_CLUSTERS: usize = 500;
 pub(super) struct Observer {
     /// Encoded clusters, by name.
     clusters: BTreeMap<Arc<str>, Bytes>,
-    /// Name of the cluster, by name of its assignment.
-    cluster_by_assignment: BTreeMap<Arc<str>, Arc<str>>,
+    /// Names of the clusters, by name of their assignment.
+    clusters_by_assignment: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
     /// Encoded assignments, by name.
     assignments: BTreeMap<Arc<str>, Bytes>,
 }
@@ -45,13 +45,20 @@ impl Observer {
             let assignment = read
                 .eds_service_name
                 .map_or_else(|| Arc::clone(&resource.name), Arc::from);
-            self.cluster_by_assignment
-                .insert(assignment, Arc::clone(&resource.name));
+            for users in self.clusters_by_assignment.values_mut() {
+                users.remove(&resource.name);
+            }
+            // It may have been read for another cluster.
+            self.assignments.remove(&assignment);
+            let users = self.clusters_by_assignment.entry(assignment).or_default();
+            users.insert(Arc::clone(&resource.name));
             let config = read.config.with_health_checking(HealthChecking::default());
             learned.push(RelayedResource::Cluster {
                 cluster: Arc::clone(&resource.name),
                 version: Arc::clone(&resource.version),
                 config: Arc::new(config),
+                shares_endpoints: false,
+                body: resource.body.clone(),
             });
         }
         learned
@@ -64,7 +71,7 @@ impl Observer {
     ) -> Vec<RelayedResource> {
         let mut learned = Vec::new();
         for resource in all {
-            let Some(cluster) = self.cluster_by_assignment.get(&resource.name) else {
+            let Some(users) = self.clusters_by_assignment.get(&resource.name) else {
                 continue;
             };
             if self.assignments.get(&resource.name) == Some(&resource.body) {
@@ -73,12 +80,14 @@ impl Observer {
             self.assignments
                 .insert(Arc::clone(&resource.name), resource.body.clone());
             if let Ok(assignment) = decode_assignment(&resource.body) {
-                learned.push(RelayedResource::Assignment {
+                let assignment = Arc::new(assignment);
+                let of_cluster = |cluster: &Arc<str>| RelayedResource::Assignment {
                     cluster: Arc::clone(cluster),
                     name: Arc::clone(&resource.name),
                     version: Arc::clone(&resource.version),
-                    assignment: Arc::new(assignment),
-                });
+                    assignment: Arc::clone(&assignment),
+                };
+                learned.extend(users.iter().map(of_cluster));
             }
         }
         learned
@@ -139,5 +148,16 @@ mod tests {
         assert_eq!(learned(&found), [("carts_", &*endpoints[1].version)]);
         let again = assignment("orders", 1);
         assert_eq!(observer.assignments([&again].into_iter()), []);
+        // Another cluster of the same endpoints: name, EDS, service_name.
+        let body = b"\x0a\x06search\x10\x03\x1a\x08\x12\x06orders";
+        let shares = Resource::new("search", Bytes::from_static(body));
+        assert_eq!(observer.clusters([&shares].into_iter()).len(), 1);
+        let found = observer.assignments([&again].into_iter());
+        let of = |resource: &RelayedResource| match resource {
+            RelayedResource::Assignment { cluster, .. } => cluster.to_string(),
+            RelayedResource::Cluster { .. } => panic!("{resource:?}"),
+        };
+        let users: Vec<_> = found.iter().map(of).collect();
+        assert_eq!(users, ["orders", "search"]);
     }
 }

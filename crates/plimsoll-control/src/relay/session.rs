@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::merge::{Merge, MergeEvent, ResourceSubscriptions};
 use super::status::RelayUpstreams;
-use super::{Overlay, RelayedResource};
+use super::{Patch, RelayedResource};
 use crate::config::Relay;
 use crate::log_lines;
 
@@ -32,7 +32,7 @@ pub(crate) struct Session<F> {
     pub(crate) relay: Relay,
     /// Node of the receiver, forwarded to the relayed server unchanged.
     pub(crate) node: NodeMessage,
-    pub(crate) overlays: watch::Receiver<Arc<Overlay>>,
+    pub(crate) patches: watch::Receiver<Arc<Patch>>,
     pub(crate) upstream: StreamStatus,
     pub(crate) on_resource: F,
 }
@@ -81,12 +81,12 @@ where
             ads_client::pass_through,
             channels,
         ));
-        let mut overlays = self.overlays;
-        let overlay = Arc::clone(&overlays.borrow_and_update());
+        let mut patches = self.patches;
+        let patch = Arc::clone(&patches.borrow_and_update());
         let task = SessionTask {
-            merge: Merge::new(overlay),
+            merge: Merge::new(patch),
             subscriptions,
-            overlays,
+            patches,
             events,
             commands,
             queue: VecDeque::new(),
@@ -104,7 +104,7 @@ where
 struct SessionTask {
     merge: Merge,
     subscriptions: watch::Receiver<ResourceSubscriptions>,
-    overlays: watch::Receiver<Arc<Overlay>>,
+    patches: watch::Receiver<Arc<Patch>>,
     events: mpsc::Receiver<AdsClientEvent>,
     commands: mpsc::Sender<AdsCommand>,
     /// Commands for the relayed server that wait for capacity in `commands`.
@@ -115,7 +115,7 @@ struct SessionTask {
 
 enum Input {
     Subscriptions,
-    Overlay,
+    Patch,
     Event(AdsClientEvent),
     CommandSent,
     Closed,
@@ -145,9 +145,9 @@ impl SessionTask {
                 Input::Closed => return,
                 Input::CommandSent => {}
                 Input::Subscriptions => self.update_subscriptions(),
-                Input::Overlay => {
-                    let overlay = Arc::clone(&self.overlays.borrow_and_update());
-                    self.merge.handle_overlay(overlay);
+                Input::Patch => {
+                    let patch = Arc::clone(&self.patches.borrow_and_update());
+                    self.merge.handle_patch(patch);
                     self.update_subscriptions();
                 }
                 Input::Event(event) => {
@@ -170,7 +170,7 @@ impl SessionTask {
             changed = self.subscriptions.changed(), if self.queue.is_empty() => {
                 or_closed(changed, Input::Subscriptions)
             }
-            changed = self.overlays.changed() => or_closed(changed, Input::Overlay),
+            changed = self.patches.changed() => or_closed(changed, Input::Patch),
             permit = self.commands.reserve(), if !self.queue.is_empty() => {
                 let (Ok(permit), Some(command)) = (permit, self.queue.pop_front()) else {
                     return Input::Closed;

@@ -5,14 +5,14 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::connector::RelayConnector;
 use super::session::StreamStatus;
+use crate::tls_dialer::TlsDialer;
 
 /// Status of the streams to the relayed server.
 #[derive(Debug, Default)]
 pub struct RelayUpstreams {
     status: Mutex<RelayStatus>,
-    tls: Mutex<Option<Arc<RelayConnector>>>,
+    tls: Mutex<Option<Arc<TlsDialer>>>,
 }
 
 /// Snapshot of the status.
@@ -51,11 +51,11 @@ impl RelayUpstreams {
     }
 
     /// Sets how the server is dialed; `None` for plain text.
-    pub(crate) fn set_connector(&self, connector: Option<Arc<RelayConnector>>) {
+    pub(crate) fn set_connector(&self, connector: Option<Arc<TlsDialer>>) {
         *self.tls.lock().unwrap_or_else(PoisonError::into_inner) = connector;
     }
 
-    pub(crate) fn connector(&self) -> Option<Arc<RelayConnector>> {
+    pub(crate) fn connector(&self) -> Option<Arc<TlsDialer>> {
         let connector = self.tls.lock().unwrap_or_else(PoisonError::into_inner);
         connector.clone()
     }

@@ -333,6 +333,7 @@ fn local_stats(locality: &Locality, requests: u64) -> ClusterStats {
         upstream_locality_stats: vec![UpstreamLocalityStats {
             locality: locality.clone(),
             total_issued_requests: requests,
+            total_successful_requests: requests,
             ..Default::default()
         }],
         total_dropped_requests: 0,

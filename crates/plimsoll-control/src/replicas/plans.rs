@@ -80,6 +80,11 @@ impl AgreedPlans {
         }
     }
 
+    #[cfg(test)]
+    pub(super) const fn configuration(&self) -> u64 {
+        self.configuration
+    }
+
     /// Sets the configuration that plans are made with.
     pub(super) const fn set_configuration(&mut self, configuration: u64) {
         self.configuration = configuration;
@@ -99,6 +104,11 @@ impl AgreedPlans {
         };
         let scope = proposed.plan.scope.clone();
         self.proposed.insert(scope, proposed);
+    }
+
+    /// Whether a plan waits for the store.
+    pub(super) fn is_proposed(&self, scope: &PlanScope) -> bool {
+        self.proposed.contains_key(scope)
     }
 
     /// Handles all plans in the store, when it has been read.
@@ -169,6 +179,14 @@ impl AgreedPlans {
     /// from the network: they must not stay there while this replica runs.
     pub(super) fn forget(&mut self, scope: &PlanScope) {
         self.ended.insert(scope.clone());
+    }
+
+    /// Delivers a plan that the store does not take.
+    pub(super) fn handle_refused(&mut self, key: &PlanKey, effects: &mut Vec<Effect>) {
+        self.unsent.remove(&key.scope);
+        if let Some(proposed) = self.proposed.remove(&key.scope) {
+            effects.push(proposed.newest());
+        }
     }
 
     /// Delivers the plans that wait for the store, which cannot be reached.

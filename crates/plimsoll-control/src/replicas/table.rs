@@ -38,6 +38,8 @@ pub(super) struct SharedNode {
     pub(super) contested: u32,
     /// When the report is repeated.
     pub(super) due: Option<Instant>,
+    /// From when on another report is written to the store.
+    pub(super) writable_at: Option<Instant>,
 }
 
 impl SharedNode {
@@ -53,6 +55,7 @@ impl SharedNode {
             missing_since: None,
             contested: 0,
             due: None,
+            writable_at: None,
         }
     }
 

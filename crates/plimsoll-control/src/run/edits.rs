@@ -11,10 +11,10 @@ use plimsoll_xds::yaml::ConfigError;
 use tokio::sync::mpsc;
 
 use super::{Context, Options, set_relay_connector};
-use crate::config::{ControlConfig, check_removal};
-use crate::kubernetes::{Discovery, DiscoverySettings};
+use crate::config::{ControlConfig, check_removal, restart_needed};
 use crate::reload::ReloadRequest;
-use crate::state::DiscoveredChanges;
+use crate::services::ServiceChanges;
+use crate::sources::RunningSources;
 
 /// Applies edits of the files, and reloads that somebody asks for.
 pub(super) struct Edits {
@@ -23,35 +23,19 @@ pub(super) struct Edits {
     started: Arc<ControlConfig>,
     in_force: Arc<ControlConfig>,
     context: Context,
-    /// Mirror of a Kubernetes cluster with its settings.
-    kubernetes: Option<Discovery>,
+    sources: RunningSources,
 }
 
 impl Edits {
-    /// Starts with the configuration in force, and with the mirror of its Kubernetes cluster.
+    /// Starts with the configuration in force, and starts its sources of services.
     pub(super) fn new(options: Options, config: &Arc<ControlConfig>, context: Context) -> Self {
-        let mut edits = Self {
+        Self {
             options,
             started: Arc::clone(config),
             in_force: Arc::clone(config),
+            sources: RunningSources::start(config, &context),
             context,
-            kubernetes: None,
-        };
-        edits.set_kubernetes(config);
-        edits
-    }
-
-    /// Starts, replaces or stops the mirror of a Kubernetes cluster if its settings changed.
-    /// Services that were found stay until the new mirror has listed all.
-    fn set_kubernetes(&mut self, config: &ControlConfig) {
-        let settings = DiscoverySettings::of(config);
-        if self.kubernetes.as_ref().map(Discovery::settings) == settings.as_ref() {
-            return;
         }
-        // The old mirror clears its status when it is dropped, so it goes first.
-        self.kubernetes = None;
-        let context = &self.context;
-        self.kubernetes = settings.map(|settings| Discovery::start(settings, context.clone()));
     }
 
     /// Applies edits until the control plane stops.
@@ -105,62 +89,12 @@ impl Edits {
             .map_err(|error| plimsoll_serve::error_chain(&error))?;
         let applied = handle.apply_by(Arc::clone(&edited), by).await;
         applied.map_err(|stopped| stopped.to_string())?;
-        self.set_kubernetes(&edited);
-        if edited.kubernetes.is_none() && self.in_force.kubernetes.is_some() {
-            let none = DiscoveredChanges {
-                is_complete: true,
-                ..DiscoveredChanges::default()
-            };
-            let cleared = self.context.handle.discover(none).await;
-            cleared.map_err(|stopped| stopped.to_string())?;
+        let sources = &mut self.sources;
+        for source in sources.apply(&self.in_force, &edited, &self.context) {
+            let cleared = self.context.handle.discover(ServiceChanges::none(source));
+            cleared.await.map_err(|stopped| stopped.to_string())?;
         }
         self.in_force = edited;
         Ok(restart_needed(&self.started, &self.in_force))
     }
-}
-
-/// Returns the fields that differ in `edited` but take effect at a restart only.
-pub(super) fn restart_needed(started: &ControlConfig, edited: &ControlConfig) -> Vec<&'static str> {
-    let (old, new) = (&started.planner, &edited.planner);
-    let fields = [
-        ("listen", started.listen != edited.listen),
-        ("tls", started.tls != edited.tls),
-        ("admin", started.admin != edited.admin),
-        ("admin_tls", started.admin_tls != edited.admin_tls),
-        ("read_only", started.read_only != edited.read_only),
-        ("store", started.store != edited.store),
-        ("otlp", started.otlp != edited.otlp),
-        (
-            "demand.max_times_median",
-            old.max_times_median() != new.max_times_median(),
-        ),
-        (
-            "demand.idle_timeout",
-            old.idle_timeout() != new.idle_timeout(),
-        ),
-        (
-            "limits",
-            started.limits.requests != edited.limits.requests
-                || started.limits.queue_bytes != edited.limits.queue_bytes
-                || started.limits.streams != edited.limits.streams
-                || started.limits.unfinished_bytes != edited.limits.unfinished_bytes
-                || started.limits.subscription_bytes != edited.limits.subscription_bytes
-                || started.limits.message_timeout != edited.limits.message_timeout
-                || started.limits.incoming != edited.limits.incoming,
-        ),
-        ("demand.smoothing_time_constant", old.tau() != new.tau()),
-        (
-            "demand.missed_intervals",
-            old.missed_intervals() != new.missed_intervals(),
-        ),
-        (
-            "demand.material_change_bp",
-            old.material_change_bp() != new.material_change_bp(),
-        ),
-    ];
-    fields
-        .into_iter()
-        .filter(|(_, changed)| *changed)
-        .map(|(field, _)| field)
-        .collect()
 }

@@ -1,10 +1,10 @@
 //! Tests of starting, reloading and stopping a control plane.
 
-use super::edits::restart_needed;
 use super::*;
-use crate::config::ConfigFile;
-use crate::state::DiscoveredChanges;
-use crate::state::DiscoveredService;
+use crate::config::{ConfigFile, restart_needed};
+use crate::services::{Found, ServiceChanges};
+use crate::sources::{Running, SourceId};
+use plimsoll_serve::discovery::{SourceClock, SourceStatus};
 
 fn config(text: &str) -> ControlConfig {
     let file = ConfigFile {
@@ -101,13 +101,13 @@ async fn services_of_kubernetes_stay_until_the_section_is_removed() {
     let control = Control::start(options).await.unwrap();
     let context = control.context().clone();
     let running = tokio::spawn(control.run(AdminOptions::default()));
-    let found = DiscoveredService {
+    let found = Found {
         service: Arc::clone(&config("services: [{cluster: {name: a}}]").services["a"]),
-        origin: "Service shop/a@1".into(),
+        object: Some("Service shop/a@1".into()),
     };
-    let listed = DiscoveredChanges {
-        is_complete: true,
+    let listed = ServiceChanges {
         services: [("a".into(), Some(found))].into(),
+        ..ServiceChanges::none(SourceId::Kubernetes)
     };
     context.handle.discover(listed).await.unwrap();
     for (text, count) in [
@@ -124,7 +124,7 @@ async fn services_of_kubernetes_stay_until_the_section_is_removed() {
         assert_eq!(context.reload.reload(is_intended).await.unwrap(), Ok(()));
         let services = |state: &crate::state::State, _| state.config().services.len();
         let services = context.handle.inspect(services).await.unwrap();
-        let is_mirrored = context.handle.kubernetes().is_some();
+        let is_mirrored = context.handle.source(SourceId::Kubernetes).is_some();
         assert_eq!((services, is_mirrored), (count, count > 0), "{text}");
     }
     context.stopping.cancel();
@@ -209,7 +209,7 @@ async fn a_collector_whose_certificates_cannot_be_used_is_an_error() {
     };
     let context = Context::new(handle, bound);
     assert!(start_export(&context, None).is_ok());
-    let error = start_export(&context, config.otlp.clone()).unwrap_err();
+    let error = start_export(&context, config.operation.otlp.clone()).unwrap_err();
     assert_eq!(error.to_string(), "cannot use a certificate");
 }
 
@@ -277,6 +277,7 @@ fn limits_and_host_names_reach_the_servers() {
         "limits: {names: 5, streams: 6, unfinished_bytes: 4194304, message_timeout: 7s,
             name_bytes: 64, subscription_bytes: 2000000}",
     )
+    .operation
     .limits;
     let options = server_options(&limits);
     assert_eq!(options.requests.names, 5);
@@ -345,6 +346,23 @@ async fn changes_are_possible_at_the_admin_address_only() {
     running.await.unwrap().unwrap();
 }
 
+#[tokio::test]
+async fn a_task_that_ends_before_the_control_plane_ends_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let control = Control::start(options(directory.path(), "{}"))
+        .await
+        .unwrap();
+    let context = control.context().clone();
+    let running = tokio::spawn(control.run(AdminOptions::default()));
+    let status = Arc::new(SourceStatus::new(SourceClock::default()));
+    let handle = context.handle.clone();
+    let source = Running::spawn(SourceId::Consul, handle, &status, async {});
+    let error = running.await.unwrap().unwrap_err();
+    assert_eq!(error.to_string(), "the task \"consul\" has ended");
+    assert!(context.stopping.is_cancelled());
+    drop(source);
+}
+
 #[test]
 fn fields_that_need_a_restart_are_listed() {
     let started = config("{}");
@@ -389,7 +407,10 @@ fn fields_that_need_a_restart_are_listed() {
 
 #[test]
 fn some_of_the_files_that_the_process_may_open_are_left() {
-    let limits = config("{limits: {connections: 1000}}").limits.incoming;
+    let limits = config("{limits: {connections: 1000}}")
+        .operation
+        .limits
+        .incoming;
     let most = |files| within_files(limits, files).connections.connections;
     assert_eq!(most(None), 1000);
     assert_eq!(most(Some(100_000)), 1000);

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use plimsoll_core::log_line;
-use plimsoll_core::model::load_report::Node;
+use plimsoll_core::model::load_report::{ClusterStats, Node};
 use plimsoll_serve::LogLimit;
 use plimsoll_xds::ads::view::View;
 use plimsoll_xds::driver::{ClientIdentity, ClientInfo, LrsInstructions};
@@ -91,6 +91,25 @@ impl Authorization {
         self.permission.readable(view, &self.rules.borrow())
     }
 
+    /// Removes what the client may not report, and returns the number of services and the first.
+    pub(super) fn retain_reportable(
+        &self,
+        stats: &mut Vec<ClusterStats>,
+    ) -> Option<(u64, Arc<str>)> {
+        let rules = self.rules.borrow();
+        let mut first = None;
+        let mut removed = 0;
+        stats.retain(|stats| {
+            let may_report = self.permission.may_report(&stats.cluster_name, &rules);
+            if !may_report {
+                removed += 1;
+                first.get_or_insert_with(|| Arc::clone(&stats.cluster_name));
+            }
+            may_report
+        });
+        first.map(|first| (removed, first))
+    }
+
     pub(super) fn readable_instructions(&self, instructions: LrsInstructions) -> LrsInstructions {
         self.permission.readable_instructions(instructions)
     }
@@ -98,7 +117,7 @@ impl Authorization {
 
 /// Logs and counts a refusal; returns the status that ends the stream.
 fn refuse(handle: &Handle, client: &ClientInfo, node: &Node, refusal: &Refusal) -> Status {
-    handle.counters.refused(refusal.field);
+    handle.counters().refused(refusal.field);
     if let Some(suppressed) = handle.refusals.allow() {
         let rule = refusal.rule.as_deref().unwrap_or("none");
         let peer = client

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use plimsoll_core::log_line;
 use plimsoll_core::model::load_report::{ClusterStats, Node};
 use plimsoll_xds::ads::CLUSTER_LOAD_ASSIGNMENT;
 use plimsoll_xds::ads::message::NodeMessage;
@@ -17,17 +16,22 @@ use plimsoll_xds::driver::{
 };
 use plimsoll_xds::node::NodeInfo;
 use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
+use tokio::time::Instant;
 use tonic::Status;
 
 use super::authorization::Authorization;
-use super::event_log;
+use super::channel::Subscribed;
 use super::record::StreamRecord;
+use super::report_rate::ReportRate;
 use super::report_size::report_size;
 use super::{Handle, Message, OpenedStream, Stopped, StreamGuard};
 use crate::audit::Answer;
+use crate::events::Description;
+use crate::events::streams::{
+    NOT_READABLE, nacked, not_readable, queue_full, report_too_early, request_refused,
+};
 use crate::fleet::Peer;
 use crate::identity::Purpose;
-use crate::log_lines;
 use crate::relay::{ResourceSubscriptions, Session};
 
 /// Handler of discovery streams (ADS).
@@ -60,6 +64,9 @@ pub struct Observer {
 pub struct Reporter {
     handle: Handle,
     node: Arc<NodeInfo>,
+    rate: ReportRate,
+    /// Dropped before the guard: the writer then looks whether somebody receives instructions.
+    instructions: watch::Receiver<LrsInstructions>,
     _guard: StreamGuard,
     authorization: Authorization,
 }
@@ -89,9 +96,10 @@ impl AdsHandler for Discovery {
         let peer = Peer::from(&client);
         let node = &opening.node.info.node;
         let authorization = Authorization::check(&self.handle, client, node, Purpose::Discovery)?;
-        if self.handle.discovery.is_awaited() {
+        if let Some(source) = self.handle.discovery.awaited() {
             // Clients keep what they have and come back; a view without services would empty them.
-            let reason = "services of Kubernetes have not been listed since the start";
+            let source = source.name();
+            let reason = format!("services of {source} have not been listed since the start");
             return Err(Status::unavailable(reason));
         }
         let (reply, response) = oneshot::channel();
@@ -105,9 +113,10 @@ impl AdsHandler for Discovery {
         self.handle.send(open).await.map_err(stopped)?;
         let opened = response.await.map_err(|_| stopped(Stopped))?;
         let opened = opened.map_err(|refusal| refusal.status())?;
-        let (views, subscriptions, guard) = match opened {
-            OpenedStream::View(views, guard) => (views, None, Some(guard)),
-            OpenedStream::Relay(overlays, relay, guard) => {
+        let OpenedStream { subscribed, guard } = opened;
+        let (views, subscriptions, guard) = match subscribed {
+            Subscribed::Complete(views) => (views, None, Some(guard)),
+            Subscribed::Patch(patches, relay) => {
                 let upstream = self.handle.open_upstream(&relay)?;
                 let node = NodeMessage {
                     info: NodeInfo::clone(&info),
@@ -117,7 +126,7 @@ impl AdsHandler for Discovery {
                 let session = Session {
                     relay,
                     node,
-                    overlays,
+                    patches,
                     upstream,
                     on_resource: move |relayed| {
                         let handle = handle.clone();
@@ -131,7 +140,7 @@ impl AdsHandler for Discovery {
                 (views, Some(subscriptions), None)
             }
         };
-        let record = self.handle.records.open(StreamRecord {
+        let record = self.handle.records().open(StreamRecord {
             node: Arc::clone(&info),
             peer: opening.peer,
             variant: opening.variant,
@@ -158,19 +167,7 @@ impl AdsHandler for Discovery {
 impl AdsObserver for Observer {
     fn handle_event(&mut self, event: StreamEvent, stream: &ServerStream) {
         if let StreamEvent::Nacked { type_url, nack } = &event {
-            let now = Clock::system().now();
-            if let Some(suppressed) = self.handle.throttle.admit("nack", now) {
-                log_line!(log_lines::UPDATE_REJECTED, node = %self.node.node.id,
-                    fleet = %self.node.node.cluster,
-                    type_url = %type_url,
-                    version = %nack.version,
-                    reason = %nack.detail.message,
-                    suppressed);
-            }
-            let node = &self.node.node.id;
-            let (_, what) = type_url.rsplit_once('.').unwrap_or(("", type_url));
-            let why = &nack.detail.message;
-            self.handle.recent.nacked(node, what, why, now);
+            self.handle.tell(nacked(&self.node.node, type_url, nack));
             self.answer(Answer::Refused);
         }
         if let Some(subscriptions) = &self.subscriptions {
@@ -178,12 +175,12 @@ impl AdsObserver for Observer {
         }
         self.record_subscriptions(&event);
         let types = stream.status().collect();
-        self.handle.records.update(self.record, types);
+        self.handle.records().update(self.record, types);
     }
 
     fn handle_idle(&mut self, stream: &ServerStream) {
         // Comparing resources is work for each of thousands of streams: only while a change waits.
-        if self.handle.audit.is_waiting()
+        if self.handle.audit().is_waiting()
             && let Some(generation) = stream.accepted_generation()
         {
             self.answer(Answer::Accepted(generation));
@@ -203,15 +200,14 @@ impl Observer {
     /// Tells the audit how the client answered a change.
     fn answer(&self, answer: Answer) {
         let now = Clock::system().now();
-        if let Some(delivered) = self.handle.audit.answer(self.record, answer, now) {
-            self.handle.recent.delivered(&delivered, now);
-            event_log::delivered(&delivered);
+        if let Some(delivered) = self.handle.audit().answer(self.record, answer, now) {
+            self.handle.tell(delivered.describe());
         }
     }
 
     /// Records subscriptions to assignments; `Unreported` compares them with load reports.
     fn record_subscriptions(&self, event: &StreamEvent) {
-        let records = &self.handle.records;
+        let records = self.handle.records();
         match event {
             StreamEvent::Subscribed { type_url, names } if is_assignment(type_url) => {
                 records.subscribe(self.record, names, Clock::system().now());
@@ -227,7 +223,7 @@ impl Observer {
 impl Drop for Observer {
     fn drop(&mut self) {
         self.answer(Answer::Closed);
-        self.handle.records.close(self.record);
+        self.handle.records().close(self.record);
     }
 }
 
@@ -255,6 +251,8 @@ impl LrsHandler for LoadReporting {
         let reporter = Reporter {
             handle: self.handle.clone(),
             node,
+            rate: ReportRate::default(),
+            instructions: instructions.clone(),
             _guard: guard,
             authorization,
         };
@@ -270,9 +268,18 @@ impl LrsHandler for LoadReporting {
 }
 
 impl LrsReporter for Reporter {
-    async fn report(&mut self, _node: &Node, stats: Vec<ClusterStats>) {
-        self.handle.counters.load_report();
+    async fn report(&mut self, _node: &Node, mut stats: Vec<ClusterStats>) {
+        self.handle.counters().load_report();
+        if let Some((services, first)) = self.authorization.retain_reportable(&mut stats) {
+            self.handle.counters().ignored(NOT_READABLE, services);
+            self.handle.tell(not_readable(&self.node.node, &first));
+        }
         if stats.is_empty() {
+            return;
+        }
+        let interval = self.instructions.borrow().settings.interval;
+        if !self.rate.admit(interval, Instant::now()) {
+            self.handle.tell(report_too_early(&self.node.node));
             return;
         }
         let node = Arc::clone(&self.node);
@@ -307,12 +314,7 @@ impl Handle {
         match Arc::clone(&queue).try_acquire_many_owned(bytes) {
             Ok(permit) => Some(permit),
             Err(_) => {
-                self.counters.limit_exceeded("queue_bytes");
-                if let Some(suppressed) = self.throttle.admit("queue_bytes", Clock::system().now())
-                {
-                    let queued_bytes = self.queued_bytes();
-                    log_line!(log_lines::QUEUE_FULL, queued_bytes, suppressed);
-                }
+                self.tell(queue_full(self.queued_bytes()));
                 queue.acquire_many_owned(bytes).await.ok()
             }
         }
@@ -329,12 +331,11 @@ impl Handle {
         peer: Option<SocketAddr>,
         reason: &str,
     ) {
-        self.counters.limit_exceeded(limit);
-        let now = Clock::system().now();
-        if let Some(suppressed) = self.throttle.admit(limit, now) {
-            log_line!(log_lines::REQUEST_REFUSED, ?peer, reason, limit, suppressed);
-            self.recent.refused(peer, reason, now);
-        }
+        self.tell(request_refused(limit, peer, reason));
+    }
+
+    fn tell(&self, event: Description<'_>) {
+        self.shared.events.tell(event, Clock::system().now());
     }
 }
 

@@ -1,7 +1,5 @@
 //! Tests of the writer and its streams, without sockets.
 
-#[path = "../../../plimsoll-client/tests/support/captured_logs.rs"]
-pub(crate) mod captured_logs;
 mod limits;
 
 use std::time::Duration;
@@ -22,7 +20,8 @@ use plimsoll_xds::wire::encode_load_stats_response;
 use super::handlers::Observer;
 use super::*;
 use crate::delivery::NodeClass;
-use crate::state::DiscoveredService;
+use crate::services::Found;
+use crate::sources::SourceId;
 use crate::state::tests::driver::{config, fleet, node, parse, stats};
 use crate::view::tests::walk;
 
@@ -555,6 +554,61 @@ fn sessions_show_what_the_client_may_read() {
 }
 
 #[test]
+fn reports_about_services_that_a_client_may_not_read_are_dropped_and_counted() {
+    let ignored = |handle: &Handle, reason| {
+        let counted = handle.counters().values();
+        counted
+            .get(&("load_reports_ignored_total", reason))
+            .copied()
+    };
+    for (services, counts, denied) in [("carts", false, Some(1)), ("orders", true, None)] {
+        runtime().block_on(async {
+            let (writer, handle) = start(with_rules(&format!("services: [{services}]")));
+            let writer = tokio::spawn(writer.run());
+            let info = node(NodeClass::Envoy, "1", "a");
+            let handler = LoadReporting::new(handle.clone());
+            let opened = handler.open(&info, &client("spiffe://td/gateway")).await;
+            let mut session = opened.unwrap();
+            let reported = ["orders", "else"].map(|name| stats(name, 100)).to_vec();
+            session.reporter.report(&info.node, reported).await;
+            let seen = handle.inspect(|state, now| state.planner().fleet("gateway", now).is_some());
+            assert_eq!(seen.await, Ok(counts), "{services}");
+            assert_eq!(ignored(&handle, "not_readable"), denied);
+            assert_eq!(ignored(&handle, "unknown_cluster"), Some(1));
+            drop((session, handler, handle));
+            writer.await.unwrap();
+        });
+    }
+}
+
+#[test]
+fn reports_beyond_the_rate_of_a_stream_are_dropped_and_counted() {
+    with_writer(|handle| async move {
+        let info = node(NodeClass::Envoy, "1", "a");
+        let handler = LoadReporting::new(handle.clone());
+        let open = async || handler.open(&info, &ClientInfo::default()).await.unwrap();
+        handle
+            .apply(parse("load_reporting: {interval: 3600s}"))
+            .await
+            .unwrap();
+        let (mut noisy, mut other) = (open().await, open().await);
+        for _ in 0..5 {
+            // Without clusters it says that the node lives, which costs nothing.
+            noisy.reporter.report(&info.node, Vec::new()).await;
+            noisy.reporter.report(&info.node, vec![stats("x", 1)]).await;
+        }
+        let counted = || handle.counters().values();
+        assert_eq!(counted()[&("limit_exceeded_total", "report_rate")], 2);
+        other.reporter.report(&info.node, vec![stats("x", 1)]).await;
+        assert_eq!(counted()[&("limit_exceeded_total", "report_rate")], 2);
+        assert_eq!(counted()[&("load_reports_total", "")], 11);
+        handle.inspect(|_, _| ()).await.unwrap();
+        let ignored = counted()[&("load_reports_ignored_total", "unknown_cluster")];
+        assert_eq!(ignored, 4, "those that reached the writer");
+    });
+}
+
+#[test]
 fn events_of_a_stream_are_recorded_and_listed() {
     with_writer(|handle| async move {
         let [a, ..] = fleet(NodeClass::Envoy);
@@ -609,13 +663,13 @@ fn discovery_streams_wait_for_the_services_of_kubernetes() {
         assert_eq!(refused.code(), tonic::Code::Unavailable);
         let reason = "services of Kubernetes have not been listed since the start";
         assert_eq!(refused.message(), reason);
-        let orders = DiscoveredService {
+        let orders = Found {
             service: Arc::clone(&config("").services["orders"]),
-            origin: "Service n/orders".into(),
+            object: Some("Service n/orders".into()),
         };
-        let changes = DiscoveredChanges {
-            is_complete: true,
+        let changes = ServiceChanges {
             services: [("orders".into(), Some(orders))].into(),
+            ..ServiceChanges::none(SourceId::Kubernetes)
         };
         handle.discover(changes).await.unwrap();
         let session = discover(&handle, &a).await;

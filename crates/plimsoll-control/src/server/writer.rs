@@ -6,30 +6,26 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use plimsoll_core::log_line;
 use plimsoll_core::model::load_report::ClusterStats;
-use plimsoll_xds::ads::view::View;
 use plimsoll_xds::driver::{Clock, LrsInstructions};
 use plimsoll_xds::node::NodeInfo;
 use tokio::sync::{Semaphore, mpsc, watch};
 
+use super::channel::Channel;
 use super::discovery::DiscoveryGate;
-use super::event_log;
-use super::recent::RecentEvents;
-use super::record::StreamRecords;
-use super::throttle::Throttle;
 use super::{
-    ClosedStream, Handle, Message, OpenedReporting, OpenedStream, QUEUE_CAPACITY, StreamGuard,
+    ClosedStream, Handle, Message, OpenedReporting, OpenedStream, QUEUE_CAPACITY, Shared,
+    StreamGuard,
 };
-use crate::audit::{Audit, AuditKind, Change, RelayedAudit, changes, discovered_changes};
+use crate::audit::{AuditKind, Change, RelayedAudit, changes, discovered_changes};
 use crate::config::ControlConfig;
-use crate::counters::Counters;
+use crate::events::streams::record_too_large;
 use crate::fleet::StreamKind;
-use crate::log_lines;
-use crate::relay::Overlay;
-use crate::replicas::NodeKey;
-use crate::state::{DiscoveredChanges, State, TrafficKey, ViewKey};
-use crate::store::{ReplicaIdentity, StoreStats, TooLarge};
+use crate::output::Output;
+use crate::replicas::{NodeKey, StoreInput};
+use crate::services::ServiceChanges;
+use crate::state::{State, TrafficKey, ViewKey};
+use crate::store::{ReplicaIdentity, StoreLink, TooLarge};
 
 const BURST: usize = 256;
 
@@ -40,23 +36,16 @@ pub struct Writer {
     clock: Clock,
     messages: mpsc::Receiver<Message>,
     closes: mpsc::UnboundedReceiver<ClosedStream>,
-    counters: Counters,
-    recent: Arc<RecentEvents>,
-    records: Arc<StreamRecords>,
-    audit: Arc<Audit>,
+    shared: Arc<Shared>,
     /// Entry of the audit whose views are not published yet.
     undelivered: Option<u64>,
     /// Changes of the relayed server.
     relayed: RelayedAudit,
-    throttle: Arc<Throttle>,
     /// Sender for stream guards. Unbounded, because `drop` cannot wait; there are never more
     /// messages in it than open streams.
     close_sender: mpsc::UnboundedSender<ClosedStream>,
-    views: BTreeMap<ViewKey, watch::Sender<Arc<View>>>,
-    /// Used instead of `views` if the configuration has a relay.
-    overlays: BTreeMap<ViewKey, watch::Sender<Arc<Overlay>>>,
+    outputs: BTreeMap<ViewKey, Channel>,
     instructions: BTreeMap<TrafficKey, watch::Sender<LrsInstructions>>,
-    store: Option<Arc<StoreStats>>,
 }
 
 /// Creates a writer and a handle to it. [`Writer::run`] must be polled for the handle to work.
@@ -72,59 +61,41 @@ pub fn start_replica(
     let (messages, receiver) = mpsc::channel(QUEUE_CAPACITY);
     let (closes, close_receiver) = mpsc::unbounded_channel();
     let clock = Clock::system();
-    let counters = Counters::default();
-    let recent = Arc::new(RecentEvents::default());
-    let records = Arc::new(StreamRecords::default());
-    let audit = Arc::new(Audit::default());
-    let started = audit.add(
-        AuditKind::Started,
-        "start",
-        changes(None, &config),
-        clock.now(),
-    );
-    recent.audited(&started);
-    event_log::audited(&started);
-    let throttle = Arc::new(Throttle::default());
-    let queue_bytes_capacity = config.limits.queue_bytes;
+    let shared = Arc::new(Shared {
+        store: replica.map(|_| Arc::<StoreLink>::default()),
+        ..Shared::default()
+    });
+    let (found, now) = (changes(None, &config), clock.now());
+    let started = shared.audit.add(AuditKind::Started, "start", found, now);
+    shared.events.tell(started.describe(), now);
+    let queue_bytes_capacity = config.operation.limits.queue_bytes;
     let rules = Arc::new(watch::Sender::new(Arc::clone(&config.rules)));
     let discovery = Arc::new(DiscoveryGate::new(&config));
-    let store = replica.map(|_| Arc::<StoreStats>::default());
     let mut state = State::new(config, clock.now()).with_unix_origin(clock.unix_origin());
     if let Some(replica) = replica {
         state = state.with_replicas(Arc::clone(&replica.id), replica.instance);
     }
     let writer = Writer {
         state,
-        store: store.clone(),
         clock,
         messages: receiver,
         closes: close_receiver,
-        counters: counters.clone(),
-        recent: Arc::clone(&recent),
-        records: Arc::clone(&records),
-        audit: Arc::clone(&audit),
+        shared: Arc::clone(&shared),
         undelivered: None,
         relayed: RelayedAudit::default(),
-        throttle: Arc::clone(&throttle),
         close_sender: closes,
-        views: BTreeMap::new(),
-        overlays: BTreeMap::new(),
+        outputs: BTreeMap::new(),
         instructions: BTreeMap::new(),
     };
     let handle = Handle {
         messages,
-        records,
-        recent,
-        audit,
+        shared,
         upstreams: Arc::default(),
-        counters,
-        throttle,
         queue_bytes: Arc::new(Semaphore::new(queue_bytes_capacity)),
         queue_bytes_capacity,
         rules,
         discovery,
         refusals: Arc::default(),
-        store,
     };
     (writer, handle)
 }
@@ -206,7 +177,8 @@ impl Writer {
                     let unknown =
                         |stats: &&ClusterStats| !services.contains_key(&stats.cluster_name);
                     let unknown = stats.iter().filter(unknown).count();
-                    self.counters.ignored("unknown_cluster", unknown as u64);
+                    let counters = &self.shared.events.counters;
+                    counters.ignored("unknown_cluster", unknown as u64);
                 }
                 self.state.handle_report(&node, &stats, now);
             }
@@ -216,29 +188,22 @@ impl Writer {
             }
             Message::Store(input) => self.state.handle_store(input, now),
             Message::Config { config, by } => self.configure(config, &by),
-            Message::Discovered(changes) => self.discover(&changes),
+            Message::Services(changes) => self.discover(changes),
             Message::Inspect(inspect) => inspect(&self.state, now),
         }
     }
 
     /// Returns the channel for a discovery stream. Its first view must be complete.
     fn open(&mut self, key: ViewKey, guard: StreamGuard) -> OpenedStream {
-        let is_new = !self.views.contains_key(&key) && !self.overlays.contains_key(&key);
-        if is_new && !self.state.is_current(&key.fleet) {
+        if !self.outputs.contains_key(&key) && !self.state.is_current(&key.fleet) {
             self.publish();
         }
-        if let Some(relay) = self.state.config().relay.clone() {
-            let overlays = self.overlays.entry(key.clone()).or_insert_with(|| {
-                let overlay = self.state.overlay(&key).cloned();
-                watch::Sender::new(overlay.unwrap_or_default())
-            });
-            return OpenedStream::Relay(overlays.subscribe(), relay, guard);
-        }
-        let views = self.views.entry(key.clone()).or_insert_with(|| {
-            let view = self.state.view(&key).cloned();
-            watch::Sender::new(view.unwrap_or_default())
+        let channel = self.outputs.entry(key).or_insert_with_key(|key| {
+            let relay = self.state.config().relay.as_ref();
+            Channel::new(self.state.output(key).cloned(), relay)
         });
-        OpenedStream::View(views.subscribe(), guard)
+        let subscribed = channel.subscribe();
+        OpenedStream { subscribed, guard }
     }
 
     fn open_reporting(&mut self, node: Arc<NodeInfo>, kind: StreamKind) -> OpenedReporting {
@@ -268,26 +233,26 @@ impl Writer {
         self.audit(AuditKind::Changed, by, changes);
         if config.relay != self.state.config().relay {
             // Dropping the senders closes the streams; proxies reconnect and get new resources.
-            self.views.clear();
-            self.overlays.clear();
+            self.outputs.clear();
             self.relayed.clear();
         }
         self.state.handle_config(config, self.clock.now());
         self.publish_lrs_settings();
     }
 
-    fn discover(&mut self, changes: &DiscoveredChanges) {
+    fn discover(&mut self, changes: ServiceChanges) {
+        let source = changes.source;
         let before = Arc::clone(self.state.config());
         let mut names: BTreeSet<Arc<str>> = changes.services.keys().cloned().collect();
         if changes.is_complete {
-            names.extend(self.state.discovered().keys().cloned());
+            names.extend(self.state.services().names(source).cloned());
         }
-        self.state.handle_discovered(changes, self.clock.now());
+        self.state.handle_services(changes, self.clock.now());
         let changed = discovered_changes(&before, self.state.config(), names.iter());
         if changed.is_empty() {
             return;
         }
-        self.audit(AuditKind::Changed, "Kubernetes", changed);
+        self.audit(AuditKind::Changed, source.name(), changed);
         self.publish_lrs_settings();
     }
 
@@ -303,41 +268,38 @@ impl Writer {
     }
 
     fn audit(&mut self, kind: AuditKind, by: &str, changes: Vec<Change>) {
-        let entry = self.audit.add(kind, by, changes, self.clock.now());
-        self.recent.audited(&entry);
-        event_log::audited(&entry);
+        let now = self.clock.now();
+        let entry = self.shared.audit.add(kind, by, changes, now);
+        self.shared.events.tell(entry.describe(), now);
         self.undelivered = Some(entry.number);
     }
 
     /// Lets the audit wait for the streams whose views change with a configuration. Called before
     /// the views are published, so that no answer is missed.
-    fn await_answers(&mut self, changed: &BTreeMap<ViewKey, Arc<View>>) {
+    fn await_answers(&mut self, changed: &BTreeMap<ViewKey, Output>) {
         let Some(number) = self.undelivered.take() else {
             return;
         };
         let mut streams = BTreeMap::new();
-        self.records.for_each_numbered(|stream, record| {
+        self.shared.records.for_each_numbered(|stream, record| {
             let keys = [false, true].map(|returning| ViewKey::of(&record.node, returning));
-            let views = keys.iter().filter_map(|key| changed.get(key));
-            if let Some(generation) = views.map(|view| view.generation()).max() {
+            // What a relay sends has generations of its own for each stream.
+            let changed = keys.iter().filter_map(|key| changed.get(key)?.complete());
+            if let Some(generation) = changed.map(|view| view.generation()).max() {
                 streams.insert(stream, generation);
             }
         });
-        self.audit.await_answers(number, streams);
+        self.shared.audit.await_answers(number, streams);
     }
 
     fn close(&mut self, close: &ClosedStream) {
         let now = self.clock.now();
         self.state.handle_close(&close.node, close.kind, now);
         if let Some(key) = &close.key {
-            let view = self.views.get(key);
-            let overlay = self.overlays.get(key);
-            if view.is_some_and(|view| view.receiver_count() == 0)
-                || overlay.is_some_and(|overlay| overlay.receiver_count() == 0)
-            {
-                self.views.remove(key);
-                self.overlays.remove(key);
-                self.state.handle_view_unused(key);
+            let channel = self.outputs.get(key);
+            if channel.is_some_and(|channel| channel.receiver_count() == 0) {
+                self.outputs.remove(key);
+                self.state.handle_output_unused(key);
             }
         }
         let receivers = TrafficKey::of(&close.node);
@@ -350,19 +312,16 @@ impl Writer {
     }
 
     fn publish(&mut self) {
+        // First: plans that are too large for the store are delivered at once.
+        self.publish_records();
         let mut changed = BTreeMap::new();
-        while let Some((key, view)) = self.state.poll_view() {
-            changed.insert(key, view);
+        while let Some((key, output)) = self.state.poll_output() {
+            changed.insert(key, output);
         }
         self.await_answers(&changed);
-        for (key, view) in changed {
-            if let Some(views) = self.views.get(&key) {
-                views.send_replace(view);
-            }
-        }
-        while let Some((key, overlay)) = self.state.poll_overlay() {
-            if let Some(overlays) = self.overlays.get(&key) {
-                overlays.send_replace(overlay);
+        for (key, output) in changed {
+            if let Some(channel) = self.outputs.get(&key) {
+                channel.send(output);
             }
         }
         while let Some((receivers, traffic)) = self.state.poll_traffic() {
@@ -376,17 +335,13 @@ impl Writer {
             }
         }
         while let Some(event) = self.state.poll_event() {
-            self.counters.event(&event);
-            let now = self.clock.now();
-            self.recent.event(&event, now);
-            event_log::event(&event, self.state.config(), &self.throttle, now);
+            self.shared.events.tell(event.describe(), self.clock.now());
         }
-        self.publish_records();
     }
 
     /// Hands over records that changed, and plans, to the task that writes them to the store.
     fn publish_records(&mut self) {
-        let Some(store) = &self.store else {
+        let Some(store) = self.shared.store.clone() else {
             return;
         };
         let mut changed = false;
@@ -395,11 +350,9 @@ impl Writer {
             let Err(TooLarge(bytes)) = store.outbox.push(key.clone(), &write) else {
                 continue;
             };
-            self.counters.limit_exceeded("store_record");
-            if let Some(suppressed) = self.throttle.admit("store_record", self.clock.now()) {
-                let NodeKey { fleet, id } = key;
-                log_line!(log_lines::RECORD_TOO_LARGE, %fleet, node = %id, bytes, suppressed);
-            }
+            let NodeKey { fleet, id } = &key;
+            let event = record_too_large(fleet, id, bytes);
+            self.shared.events.tell(event, self.clock.now());
         }
         if changed {
             store.changed.notify_one();
@@ -407,7 +360,10 @@ impl Writer {
         let mut proposed = false;
         while let Some((key, proposal)) = self.state.poll_proposal() {
             proposed = true;
-            store.proposals.push(key, &proposal);
+            if let Err(TooLarge(bytes)) = store.proposals.push(key.clone(), &proposal) {
+                let refused = StoreInput::PlanTooLarge { key, bytes };
+                self.state.handle_store(refused, self.clock.now());
+            }
         }
         if proposed {
             store.proposed.notify_one();

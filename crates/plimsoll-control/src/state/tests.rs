@@ -1,11 +1,13 @@
 //! Tests of the state machine: which views are published, and when.
 
 mod demand;
-mod discovered;
 pub(crate) mod driver;
 mod limits;
 mod membership;
 mod node_checks;
+mod objectives;
 mod relay;
+mod relay_demand;
 mod reload;
 mod replicated;
+mod served;

@@ -12,36 +12,42 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{Channel, Client, ConnectOptions, Error};
+use plimsoll_core::backoff::BackoffBounds;
 use plimsoll_core::log_line;
 use plimsoll_serve::{CancellationToken, TlsError};
-use plimsoll_xds::driver::Clock;
+use plimsoll_xds::driver::{Clock, Sockets};
+use tokio::time::Instant;
 use tonic::transport::Endpoint;
 
-use super::{ReplicaIdentity, StoreStats};
+use super::{ReplicaIdentity, StoreLink};
 use crate::config::Store;
 use crate::log_lines;
-use crate::relay::{RelayConnector, dialer};
 use crate::replicas::StoreInput;
 use crate::server::Handle;
+use crate::tls_dialer::TlsDialer;
 
 /// Time limit of one request. An election of etcd takes one to two seconds.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Range of the pause between two sessions.
-const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// Bounds of the pause between two sessions.
+const FIRST_BACKOFF: Duration = Duration::from_millis(100);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(1);
+/// A session that served for less did not work. Each begins with a read of all records, which an
+/// etcd that reads but does not write, for example without space, must not get again and again.
+const WORKING_SESSION: Duration = Duration::from_secs(10);
 
 /// The task that connects the control plane with etcd.
 #[derive(Debug)]
 pub(crate) struct EtcdStore {
     settings: Store,
-    connector: Option<Arc<RelayConnector>>,
+    connector: Option<Arc<TlsDialer>>,
     replica: ReplicaIdentity,
     listen: String,
     handle: Handle,
-    stats: Arc<StoreStats>,
+    stats: Arc<StoreLink>,
     lease: Option<i64>,
-    /// Whether the current session has read the records.
-    is_synced: bool,
+    /// When the current session had read the records; `None` if it has not.
+    synced_at: Option<Instant>,
 }
 
 /// Reason why a session ended.
@@ -68,10 +74,10 @@ impl EtcdStore {
         replica: ReplicaIdentity,
         listen: String,
         handle: Handle,
-        stats: Arc<StoreStats>,
+        stats: Arc<StoreLink>,
     ) -> Result<Self, TlsError> {
         let tls = settings.tls.clone();
-        let connector = tls.map(|tls| RelayConnector::start("store", tls));
+        let connector = tls.map(|tls| TlsDialer::start("store", tls));
         Ok(Self {
             connector: connector.transpose()?.map(Arc::new),
             settings,
@@ -80,7 +86,7 @@ impl EtcdStore {
             handle,
             stats,
             lease: None,
-            is_synced: false,
+            synced_at: None,
         })
     }
 
@@ -90,7 +96,7 @@ impl EtcdStore {
         // Replicas start with different members.
         let seed = usize::try_from(self.replica.instance % endpoints.len() as u64);
         let mut next = seed.unwrap_or_default();
-        let mut pause = BACKOFF.0;
+        let mut backoff = BackoffBounds::new(FIRST_BACKOFF, LONGEST_BACKOFF);
         loop {
             let endpoint = &endpoints[next % endpoints.len()];
             let ended = tokio::select! {
@@ -104,18 +110,21 @@ impl EtcdStore {
             if self.handle_end(endpoint, &error).await.is_err() {
                 return;
             }
-            pause = if self.is_synced {
-                BACKOFF.0
-            } else {
-                (pause * 2).min(BACKOFF.1)
-            };
-            self.is_synced = false;
             next += 1;
             tokio::select! {
                 () = stopping.cancelled() => return,
-                () = tokio::time::sleep(pause) => {}
+                () = tokio::time::sleep(self.pause(&mut backoff)) => {}
             }
         }
+    }
+
+    /// Returns the pause after a session that ended now.
+    fn pause(&mut self, backoff: &mut BackoffBounds) -> Duration {
+        let served = self.synced_at.take().map(|at| at.elapsed());
+        if served.is_some_and(|served| served >= WORKING_SESSION) {
+            backoff.reset();
+        }
+        backoff.next_bound()
     }
 
     async fn handle_end(&mut self, endpoint: &str, error: &SessionError) -> Result<(), ()> {
@@ -124,7 +133,7 @@ impl EtcdStore {
         }
         self.stats.failed();
         let reason = format!("{endpoint}: {error}");
-        if !self.is_synced
+        if self.synced_at.is_none()
             && let Some(suppressed) = self.handle.admit("store", Clock::system().now())
         {
             log_line!(log_lines::STORE_UNREACHABLE, reason, suppressed);
@@ -145,7 +154,7 @@ impl EtcdStore {
             Some(connector) => {
                 let origin = format!("https://{endpoint}").parse().map_err(Error::from)?;
                 let builder = builder.origin(origin);
-                let connecting = builder.connect_with_connector(dialer(connector));
+                let connecting = builder.connect_with_connector(Sockets(connector));
                 connecting.await.map_err(failed)?
             }
         };
@@ -172,9 +181,9 @@ mod tests {
     use tracing::Level;
 
     use super::*;
-    use crate::server::tests::captured_logs::CapturedLogs;
     use crate::server::{Writer, start};
     use crate::state::tests::driver::config;
+    use plimsoll_testing::CapturedLogs;
 
     /// A store whose members have addresses that cannot be dialed.
     fn unreachable() -> (EtcdStore, Handle, Writer) {
@@ -198,12 +207,6 @@ mod tests {
         (store.unwrap(), handle, writer)
     }
 
-    fn logged(lines: &CapturedLogs) -> Vec<String> {
-        let lines = lines.0.lock().unwrap();
-        let warnings = lines.iter().filter(|(level, _)| *level == Level::WARN);
-        warnings.map(|(_, text)| text.clone()).collect()
-    }
-
     #[tokio::test(start_paused = true)]
     async fn members_are_tried_in_turn_with_growing_pauses() {
         let lines = CapturedLogs::default();
@@ -217,7 +220,8 @@ mod tests {
         stopping.cancel();
         running.await.unwrap();
         assert_eq!((stats.failures(), handle.queued()), (6, 6));
-        let members: Vec<_> = logged(&lines)
+        let members: Vec<_> = lines
+            .with(Level::WARN, &[])
             .iter()
             .map(|line| {
                 assert!(
@@ -231,28 +235,46 @@ mod tests {
         assert_eq!(members, [2, 0, 1, 2, 0, 1]);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn pauses_grow_until_a_session_has_served_for_ten_seconds() {
+        let (mut store, ..) = unreachable();
+        let mut backoff = BackoffBounds::new(FIRST_BACKOFF, LONGEST_BACKOFF);
+        let mut pause_after = async |seconds: f64| {
+            store.synced_at = Some(Instant::now());
+            tokio::time::advance(Duration::from_secs_f64(seconds)).await;
+            store.pause(&mut backoff).as_millis()
+        };
+        for pause in [100, 200, 400, 800, 1000, 1000] {
+            assert_eq!(pause_after(9.9).await, pause);
+        }
+        assert_eq!(pause_after(10.0).await, 100);
+        assert_eq!(pause_after(0.0).await, 200);
+        assert_eq!(store.synced_at, None);
+        assert_eq!(store.pause(&mut backoff).as_millis(), 400, "not read");
+    }
+
     #[tokio::test]
     async fn the_end_of_a_session_is_passed_on_and_an_expired_lease_is_forgotten() {
         let lines = CapturedLogs::default();
         let _guard = tracing::subscriber::set_default(lines.clone());
         let (mut store, handle, writer) = unreachable();
         store.lease = Some(7);
-        store.is_synced = true;
+        store.synced_at = Some(Instant::now());
         let ended = SessionError::WatchEnded("closed".to_owned());
         assert_eq!(store.handle_end("a:1", &ended).await, Ok(()));
         assert_eq!((store.lease, handle.queued()), (Some(7), 1));
         assert_eq!(
-            logged(&lines),
+            lines.with(Level::WARN, &[]),
             [""; 0],
             "the writer logs that the store is lost"
         );
-        store.is_synced = false;
+        store.synced_at = None;
         let expired = SessionError::LeaseExpired;
         assert_eq!(store.handle_end("a:1", &expired).await, Ok(()));
         assert_eq!((store.lease, store.stats.failures()), (None, 2));
         let expected = "message=store cannot be reached; demand of other replicas is unknown \
                         reason=\"a:1: the lease expired\" suppressed=0 ";
-        assert_eq!(logged(&lines), [expected]);
+        assert_eq!(lines.with(Level::WARN, &[]), [expected]);
         drop(writer);
         assert_eq!(store.handle_end("a:1", &expired).await, Err(()));
     }

@@ -14,43 +14,107 @@ use plimsoll_core::model::assignment::{
 };
 use plimsoll_core::model::health::{HealthClass, HealthFlags};
 use plimsoll_core::model::locality::Locality;
+use plimsoll_core::planner::fractions::largest_remainder_f64;
 use plimsoll_core::planner::weights::ReceiverWeights;
+use plimsoll_core::units::BASIS_POINTS;
 use plimsoll_xds::wire::{AssignmentOut, LocalityOut, encode_assignment};
 
-use crate::config::ControlConfig;
+use crate::config::{ControlConfig, Service};
 use crate::delivery::NodeClass;
 use crate::fleet_plan::FleetPlan;
 
 /// Encodes an assignment with the locality weights of the configuration file.
-pub(super) fn as_written(assignment: &ClusterLoadAssignment) -> Bytes {
-    encode_assignment(&out(assignment, written))
+pub(crate) fn as_written(service: &Service) -> Bytes {
+    encode_assignment(&AssignmentOut {
+        extras: Arc::clone(&service.endpoint_extras),
+        ..out(&service.assignment, |entry| {
+            Placed::at(entry, written(entry))
+        })
+    })
 }
 
 /// Encodes an assignment with the locality weights `own` of one receiver at priority 0. Otherwise
 /// the weights are those of the file or, if it has none, the numbers of healthy hosts: gRPC clients
-/// drop localities without weight.
+/// drop localities without weight. See [`placed`] for their priorities.
 pub(super) fn with_locality_weights(
-    assignment: &ClusterLoadAssignment,
+    service: &Service,
     own: Option<&ReceiverWeights>,
+    class: NodeClass,
 ) -> Bytes {
-    encode_assignment(&out(assignment, locality_weights(assignment, own)))
+    let assignment = &service.assignment;
+    encode_assignment(&AssignmentOut {
+        extras: Arc::clone(&service.endpoint_extras),
+        ..out(assignment, placed(assignment, own, class))
+    })
 }
 
-/// Returns the weight of each locality, by the rule of [`with_locality_weights`].
-pub(crate) fn locality_weights<'a>(
+/// Returns the weight of each locality, by the rule of [`with_locality_weights`]. Receivers other
+/// than gRPC clients reduce the weight of a locality with many unhealthy hosts. The weights `own`
+/// are planned for the healthy hosts, so the reduction is made up for in advance.
+pub(crate) fn locality_weights(
     assignment: &ClusterLoadAssignment,
-    own: Option<&'a ReceiverWeights>,
-) -> impl Fn(&LocalityLbEndpoints) -> Option<u32> + use<'a> {
+    own: Option<&ReceiverWeights>,
+    class: NodeClass,
+) -> impl Fn(&LocalityLbEndpoints) -> Option<u32> + use<> {
     let any_written = assignment
         .endpoints()
         .iter()
         .any(|entry| written(entry).is_some());
     let usable = |own: &&ReceiverWeights| own.weights.iter().any(|(_, weight)| weight.is_some());
-    let own = own.filter(usable);
-    move |entry| match own {
+    let own = own.filter(usable).map(|own| match class {
+        NodeClass::Grpc => own.weights.clone(),
+        _ => before_reduction(assignment, own),
+    });
+    move |entry| match &own {
         Some(own) if entry.priority == 0 => weight_of(own, &entry.locality),
         _ if any_written => written(entry),
         _ => healthy_hosts(entry),
+    }
+}
+
+/// Priority and weight with which a locality is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Placed {
+    pub(crate) priority: u32,
+    pub(crate) weight: Option<u32>,
+}
+
+impl Placed {
+    const fn at(entry: &LocalityLbEndpoints, weight: Option<u32>) -> Self {
+        let priority = entry.priority;
+        Self { priority, weight }
+    }
+}
+
+/// Returns the place of each locality.
+///
+/// A gRPC client drops localities without a weight: if all requests stay in its zone, and the zone
+/// dies, it would have nowhere to go, where without measured demand it has all zones. So such
+/// localities stand by as a priority of their own, which is used if the first one has no host left.
+pub(crate) fn placed(
+    assignment: &ClusterLoadAssignment,
+    own: Option<&ReceiverWeights>,
+    class: NodeClass,
+) -> impl Fn(&LocalityLbEndpoints) -> Placed + use<> {
+    let share = locality_weights(assignment, own, class);
+    let without_demand = locality_weights(assignment, None, class);
+    let standby = move |entry: &LocalityLbEndpoints| {
+        let has_share = entry.priority > 0 || share(entry).is_some();
+        let weight = without_demand(entry).filter(|_| !has_share && class == NodeClass::Grpc);
+        (share(entry), weight)
+    };
+    let mut entries = assignment.endpoints().iter();
+    let inserted = u32::from(entries.any(|entry| standby(entry).1.is_some()));
+    move |entry| match standby(entry) {
+        (_, Some(weight)) => Placed {
+            priority: 1,
+            weight: Some(weight),
+        },
+        (weight, None) if entry.priority > 0 => Placed {
+            priority: entry.priority.saturating_add(inserted),
+            weight,
+        },
+        (weight, None) => Placed::at(entry, weight),
     }
 }
 
@@ -60,13 +124,16 @@ pub(super) fn of_fleet(
     class: NodeClass,
     config: &ControlConfig,
 ) -> AssignmentOut {
-    let mut out = out(&plan.assignment, |_| None);
+    let mut out = out(&plan.assignment, |entry| Placed::at(entry, None));
     match class {
         NodeClass::Plimsoll => set_fractions(&mut out, plan),
         // Demand is on the module's own stream; the assignment has the hosts to count without it.
         NodeClass::EnvoyModule => {}
         NodeClass::Envoy | NodeClass::Grpc => {
-            out.endpoint_stale_after = config.endpoint_stale_after;
+            // Without a local cluster, an Envoy sends to all zones, also to one that fails: only
+            // demand expires. Host counts are what it should fall back to.
+            let expires = !plan.zones.is_empty();
+            out.endpoint_stale_after = config.fleets.endpoint_stale_after.filter(|_| expires);
             set_weights(&mut out, plan);
         }
     }
@@ -75,14 +142,17 @@ pub(super) fn of_fleet(
 
 fn out(
     assignment: &ClusterLoadAssignment,
-    weight: impl Fn(&LocalityLbEndpoints) -> Option<u32>,
+    place: impl Fn(&LocalityLbEndpoints) -> Placed,
 ) -> AssignmentOut {
-    let localities = assignment.endpoints().iter().map(|entry| LocalityOut {
-        locality: entry.locality.clone(),
-        priority: entry.priority,
-        load_balancing_weight: weight(entry),
-        endpoints: entry.lb_endpoints.clone(),
-        ..Default::default()
+    let localities = assignment.endpoints().iter().map(|entry| {
+        let Placed { priority, weight } = place(entry);
+        LocalityOut {
+            locality: entry.locality.clone(),
+            priority,
+            load_balancing_weight: weight,
+            endpoints: entry.lb_endpoints.clone(),
+            ..Default::default()
+        }
     });
     let factor = assignment.overprovisioning_factor();
     let drops = assignment.drop_overloads().iter();
@@ -100,6 +170,9 @@ fn out(
             .filter(|&factor| factor != DEFAULT_OVERPROVISIONING_FACTOR),
         weighted_priority_health: assignment.weighted_priority_health(),
         endpoint_stale_after: None,
+        extras: Arc::default(),
+        // Modules get the same bytes as other nodes.
+        draining_in_metadata: true,
     }
 }
 
@@ -107,9 +180,56 @@ fn written(entry: &LocalityLbEndpoints) -> Option<u32> {
     Some(entry.load_balancing_weight).filter(|&weight| weight > 0)
 }
 
-fn weight_of(own: &ReceiverWeights, locality: &Locality) -> Option<u32> {
-    let found = own.weights.iter().find(|(zone, _)| zone == locality);
+fn weight_of(own: &[(Locality, Option<u32>)], locality: &Locality) -> Option<u32> {
+    let found = own.iter().find(|(zone, _)| zone == locality);
     found.and_then(|(_, weight)| *weight)
+}
+
+/// Returns weights that are `own` after receivers have reduced them by the availability of zones.
+fn before_reduction(
+    assignment: &ClusterLoadAssignment,
+    own: &ReceiverWeights,
+) -> Vec<(Locality, Option<u32>)> {
+    let first = assignment.endpoints().iter();
+    let reduced: BTreeMap<&Locality, f64> = first
+        .filter(|entry| entry.priority == 0)
+        .map(|entry| (&entry.locality, availability(assignment, entry)))
+        .filter(|(_, availability)| *availability > 0.0 && *availability < 1.0)
+        .collect();
+    if reduced.is_empty() {
+        return own.weights.clone();
+    }
+    let raised = own.weights.iter().map(|(zone, weight)| {
+        f64::from(weight.unwrap_or(0)) / reduced.get(zone).copied().unwrap_or(1.0)
+    });
+    let raised: Vec<f64> = raised.collect();
+    let weights = largest_remainder_f64(&raised, BASIS_POINTS).unwrap_or_default();
+    let zones = own.weights.iter().map(|(zone, _)| zone.clone());
+    zones
+        .zip(weights)
+        .map(|(zone, weight)| {
+            (
+                zone,
+                u32::try_from(weight).ok().filter(|&weight| weight > 0),
+            )
+        })
+        .collect()
+}
+
+/// Returns the part of a locality's weight that its receivers use, 0.0 to 1.0: all of it while the
+/// overprovisioning factor makes up for unhealthy hosts.
+#[expect(clippy::cast_precision_loss, reason = "host counts")]
+pub(crate) fn availability(assignment: &ClusterLoadAssignment, entry: &LocalityLbEndpoints) -> f64 {
+    let hosts = entry.lb_endpoints.iter();
+    let health = hosts.map(|host| HealthFlags::from_eds(host.health_status));
+    let considered: Vec<HealthFlags> = health.filter(|health| !health.excluded()).collect();
+    let is_healthy = |health: &&HealthFlags| health.class() == HealthClass::Healthy;
+    let healthy = considered.iter().filter(is_healthy).count();
+    let factor = f64::from(assignment.overprovisioning_factor()) / 100.0;
+    if considered.is_empty() {
+        return 0.0;
+    }
+    (factor * healthy as f64 / considered.len() as f64).min(1.0)
 }
 
 fn healthy_hosts(entry: &LocalityLbEndpoints) -> Option<u32> {
@@ -185,9 +305,10 @@ fn set_weights(out: &mut AssignmentOut, plan: &FleetPlan) {
 mod tests {
     use plimsoll_core::model::assignment::{AssignmentParts, LocalityParts};
     use plimsoll_core::model::health::HealthStatus;
-    use plimsoll_xds::wire::decode_assignment;
+    use plimsoll_xds::wire::{decode_assignment, decode_endpoints};
 
     use super::*;
+    use crate::state::tests::driver::parse;
 
     /// A locality with a weight (0 if it is not written) and endpoints of these health states.
     fn locality(zone: &str, priority: u32, weight: u32, health: &[HealthStatus]) -> LocalityParts {
@@ -233,6 +354,39 @@ mod tests {
         .unwrap()
     }
 
+    fn service(assignment: &ClusterLoadAssignment) -> Service {
+        let config = parse("services: [{cluster: {name: orders}}]");
+        Service {
+            assignment: Arc::new(assignment.clone()),
+            ..Service::clone(&config.services["orders"])
+        }
+    }
+
+    #[test]
+    fn settings_of_endpoints_are_sent_with_and_without_weights() {
+        let config = parse(
+            "services: [{cluster: {name: orders}, endpoints: [{lb_endpoints: [{endpoint: \
+             {address: {socket_address: {address: 10.0.0.1, port_value: 80}}, hostname: h, \
+             health_check_config: {port_value: 8080, hostname: c, disable_active_health_check: \
+             true}, additional_addresses: [{address: {socket_address: {address: '::1', \
+             port_value: 80}}}]}}, '10.0.0.2:80']}]}]",
+        );
+        let service = &config.services["orders"];
+        assert_eq!(service.endpoint_extras.len(), 1);
+        for sent in [
+            as_written(service),
+            with_locality_weights(service, None, NodeClass::Grpc),
+        ] {
+            let sent = decode_endpoints(&sent).unwrap();
+            assert_eq!(sent.extras, service.endpoint_extras);
+            let extras = &sent.extras[&"10.0.0.1:80".parse().unwrap()];
+            assert_eq!(extras.health_check_port, Some(8080));
+            assert_eq!(extras.health_check_hostname, "c");
+            assert!(extras.disable_active_health_check);
+            assert_eq!(extras.additional_addresses.len(), 1);
+        }
+    }
+
     fn receiver(weights: [Option<u32>; 3]) -> ReceiverWeights {
         let zones = ["a", "b", "c"].map(Locality::zone_only).into_iter();
         ReceiverWeights {
@@ -256,10 +410,11 @@ mod tests {
         ] {
             let assignment = assignment(written);
             let own = own.map(receiver);
-            let weight = locality_weights(&assignment, own.as_ref());
+            let class = NodeClass::Envoy;
+            let weight = locality_weights(&assignment, own.as_ref(), class);
             let weights: Vec<_> = assignment.endpoints().iter().map(weight).collect();
             assert_eq!(weights, expected, "{written:?} {own:?}");
-            let sent = with_locality_weights(&assignment, own.as_ref());
+            let sent = with_locality_weights(&service(&assignment), own.as_ref(), class);
             let sent = decode_assignment(&sent).unwrap();
             let entries = sent.endpoints().iter();
             let weights: Vec<_> = entries.map(|entry| entry.load_balancing_weight).collect();
@@ -268,10 +423,89 @@ mod tests {
     }
 
     #[test]
+    fn localities_without_a_share_stand_by_for_grpc_clients() {
+        const UNWRITTEN: [u32; 4] = [0; 4];
+        const SHARES: [Option<u32>; 3] = [Some(10000), None, None];
+        for (class, written, own, expected) in [
+            // Shares of a, healthy hosts of b and c; d follows them.
+            (
+                NodeClass::Grpc,
+                UNWRITTEN,
+                SHARES,
+                [(0, 10000), (1, 1), (1, 1), (2, 3)],
+            ),
+            // Without demand, b and c would not be used.
+            (
+                NodeClass::Grpc,
+                [5, 0, 0, 7],
+                SHARES,
+                [(0, 10000), (0, 0), (0, 0), (1, 7)],
+            ),
+            (
+                NodeClass::Grpc,
+                [5, 6, 0, 7],
+                SHARES,
+                [(0, 10000), (0, 0), (1, 6), (2, 7)],
+            ),
+            (
+                NodeClass::Grpc,
+                UNWRITTEN,
+                [Some(5000), Some(4000), Some(1000)],
+                [(0, 5000), (0, 4000), (0, 1000), (1, 3)],
+            ),
+            // An Envoy uses all hosts of a priority if no locality with a weight has any.
+            (
+                NodeClass::Envoy,
+                UNWRITTEN,
+                SHARES,
+                [(0, 10000), (0, 0), (0, 0), (1, 3)],
+            ),
+        ] {
+            let assignment = assignment(written);
+            let own = receiver(own);
+            let sent = with_locality_weights(&service(&assignment), Some(&own), class);
+            let sent = decode_assignment(&sent).unwrap();
+            let entries = sent.endpoints().iter();
+            let places = entries.map(|entry| (entry.priority, entry.load_balancing_weight));
+            assert_eq!(
+                places.collect::<Vec<_>>(),
+                expected,
+                "{class:?} {written:?}"
+            );
+        }
+    }
+
+    /// The module inside Envoy reads the status there.
+    #[test]
+    fn draining_endpoints_say_so_in_their_metadata() {
+        let config = parse(
+            "services: [{cluster: {name: orders}, endpoints: [{lb_endpoints: ['10.0.0.1:80', \
+             {endpoint: {address: {socket_address: {address: 10.0.0.2, port_value: 80}}}, \
+             health_status: DRAINING}]}]}]",
+        );
+        let service = &config.services["orders"];
+        for sent in [
+            as_written(service),
+            with_locality_weights(service, None, NodeClass::Grpc),
+        ] {
+            let find = |text: &str| {
+                let found = sent
+                    .windows(text.len())
+                    .filter(|part| *part == text.as_bytes());
+                found.count()
+            };
+            assert_eq!((find("health_status"), find("DRAINING")), (1, 1));
+            let sent = decode_assignment(&sent).unwrap();
+            let hosts = |all: &ClusterLoadAssignment| all.endpoints()[0].lb_endpoints.clone();
+            assert_eq!(hosts(&sent), hosts(&service.assignment));
+        }
+    }
+
+    #[test]
     fn assignments_are_sent_as_written() {
         for weights in [[0; 4], [5, 0, 0, 7]] {
             let assignment = assignment(weights);
-            let sent = decode_assignment(&as_written(&assignment)).unwrap();
+            let sent = decode_assignment(&as_written(&service(&assignment))).unwrap();
             assert_eq!(sent, assignment);
         }
     }

@@ -9,14 +9,13 @@ use plimsoll_xds::wire::{ClassicBasis, ClusterOut, LocalityDelivery, encode_clus
 use crate::config::{Delivery, Service};
 use crate::delivery::{NodeClass, Steering, steered_config, uses_module};
 
-pub(super) fn encode(service: &Service, class: NodeClass, steering: Steering) -> Bytes {
+pub(crate) fn encode(service: &Service, class: NodeClass, steering: Steering) -> Bytes {
     let (config, locality) = policy(service, class, steering);
+    let settings = service.settings.for_class(class);
     encode_cluster(&ClusterOut {
-        connect_timeout: service.connect_timeout,
+        settings: Some(&settings),
         // gRPC clients only report load if the cluster requests it.
         load_reporting: !matches!(class, NodeClass::Envoy | NodeClass::EnvoyModule),
-        lrs_report_endpoint_metrics: &service.report_metrics,
-        http2: service.http2.as_ref(),
         // By default, Envoys before 1.40 delay a second update of weights by 1 s.
         update_merge_window: Some(Duration::ZERO),
         ..ClusterOut::new(&config, locality)
@@ -50,9 +49,9 @@ const fn locality(class: NodeClass, steering: Steering) -> LocalityDelivery {
         (NodeClass::Plimsoll, _) => LocalityDelivery::AsConfigured,
         (
             NodeClass::Envoy | NodeClass::EnvoyModule,
-            Steering::AsConfigured(_) | Steering::FeedForward(_),
+            Steering::AsConfigured(_) | Steering::HostCounts | Steering::FeedForward(_),
         ) => LocalityDelivery::Stock,
-        (NodeClass::Envoy | NodeClass::EnvoyModule, Steering::HostCounts) => {
+        (NodeClass::Envoy | NodeClass::EnvoyModule, Steering::ZoneFails) => {
             LocalityDelivery::ZoneAware(ClassicBasis::HealthyHostsNum)
         }
         (NodeClass::Envoy | NodeClass::EnvoyModule, Steering::Demand(_)) => {
@@ -79,15 +78,17 @@ mod tests {
         );
         let [orders, plain] = ["orders", "plain"].map(|name| &config.services[name]);
         for class in NodeClass::ALL {
-            let sent = |service| encode(service, class, steering(service, class, 100));
+            let sent = |service| encode(service, class, steering(service, class));
             let body = sent(orders);
             let cluster = decode_cluster(&body).unwrap();
-            assert_eq!(cluster.connect_timeout, Some(Duration::from_secs(7)));
+            let timeout = (class != NodeClass::Grpc).then_some(Duration::from_secs(7));
+            assert_eq!(cluster.connect_timeout, timeout, "{class:?}");
             assert_eq!(cluster.lrs_report_endpoint_metrics, ["cpu_utilization"]);
             let reports = matches!(class, NodeClass::Plimsoll | NodeClass::Grpc);
             assert_eq!(cluster.lrs_self, reports, "{class:?}");
             // `typed_extension_protocol_options` has the HTTP/2 settings.
-            assert!(walk::has(&body, 36) && !walk::has(&sent(plain), 36));
+            assert_eq!(walk::has(&body, 36), class != NodeClass::Grpc);
+            assert!(!walk::has(&sent(plain), 36));
             let merge_window = walk::at(&body, &[27, 4]);
             assert_eq!(merge_window, [Vec::<u8>::new()], "zero, not absent");
         }

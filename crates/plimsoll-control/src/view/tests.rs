@@ -3,6 +3,11 @@
 //! They mainly check the invariant of decision 0028: fields that only Plimsoll data planes
 //! understand are never sent to other nodes, whatever the settings.
 
+mod failing;
+mod health;
+mod isolation;
+mod ramp;
+mod shadow;
 mod subsets;
 pub(crate) mod walk;
 
@@ -93,7 +98,7 @@ pub(crate) fn policies() -> Vec<String> {
         .collect()
 }
 
-/// Explicit `locality_basis` values that a field requesting measured demand contradicts.
+/// Values of `locality_basis` that the control plane does not change.
 const EXPLICIT_BASES: [&str; 3] = [
     ", locality_basis: HEALTHY_HOSTS_WEIGHT",
     ", locality_basis: HEALTHY_HOSTS_NUM",
@@ -104,12 +109,21 @@ const EXPLICIT_BASES: [&str; 3] = [
 pub(crate) fn every_config() -> Vec<(String, Arc<ControlConfig>)> {
     let mut configs = Vec::new();
     for cluster in policies() {
-        let stays = EXPLICIT_BASES.iter().any(|basis| cluster.contains(basis));
+        let without_demand = || {
+            let bases = EXPLICIT_BASES.iter().any(|basis| cluster.contains(basis));
+            let hashing = ["maglev", "RING_HASH"];
+            let by_load = cluster.contains("load_aware") && !cluster.contains("CONVERGENT");
+            bases || by_load || hashing.iter().any(|policy| cluster.contains(policy))
+        };
+        let subsets = cluster.contains("lb_subset_config");
         for delivery in DELIVERIES {
             for rest in ["", ", mode: SHADOW", ", mode: OFF", ", ramp: 37"] {
                 let asked = delivery != "AUTO" || rest.contains("ramp");
                 let elsewhere = delivery == "EDS_FIELD" && cluster.contains("LOCALITY_METADATA");
-                let refused = (stays && asked || elsewhere) && !rest.contains("OFF");
+                // Subsets ignore locality weights, and a ramp needs them.
+                let ignored = delivery == "LOCALITY_WEIGHTS" || rest.contains("ramp");
+                let cannot_act = without_demand() && asked || subsets && ignored;
+                let refused = (cannot_act || elsewhere) && !rest.contains("OFF");
                 let service = format!("delivery: {delivery}{rest}");
                 let name = format!("{cluster} {service}");
                 match try_config_of(&cluster, &service) {

@@ -4,8 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Buf as _, BufMut as _, Bytes};
-use http::uri::PathAndQuery;
+use bytes::Bytes;
 use plimsoll_xds::ads::message::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, NodeMessage,
 };
@@ -13,11 +12,9 @@ use plimsoll_xds::driver::{DELTA_AGGREGATED_RESOURCES, STREAM_AGGREGATED_RESOURC
 use plimsoll_xds::node::NodeInfo;
 use plimsoll_xds::wire;
 use tokio::sync::mpsc;
-use tonic::client::Grpc;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
-use tonic::codegen::tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::Endpoint;
-use tonic::{Request, Status, Streaming};
+use tonic::Streaming;
+
+use super::stream;
 
 pub(crate) const CLUSTERS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 pub(crate) const ASSIGNMENTS: &str =
@@ -53,16 +50,10 @@ impl Ads {
     }
 
     async fn open(address: SocketAddr, path: &'static str) -> Self {
-        let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
-        let mut grpc = Grpc::new(endpoint.connect().await.unwrap());
-        grpc.ready().await.unwrap();
-        let (requests, receiver) = mpsc::channel(16);
-        let stream = Request::new(ReceiverStream::new(receiver));
-        let path = PathAndQuery::from_static(path);
-        let response = grpc.streaming(stream, path, BytesCodec).await.unwrap();
+        let (requests, responses) = stream::open(address, path).await;
         Self {
             requests,
-            responses: response.into_inner(),
+            responses,
         }
     }
 
@@ -101,42 +92,5 @@ impl Ads {
         let received = tokio::time::timeout(TIMEOUT, self.responses.message()).await;
         let message = received.expect("a response").unwrap();
         message.expect("the stream is open")
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-struct BytesCodec;
-
-impl Codec for BytesCodec {
-    type Encode = Bytes;
-    type Decode = Bytes;
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        *self
-    }
-
-    fn decoder(&mut self) -> Self {
-        *self
-    }
-}
-
-impl Encoder for BytesCodec {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn encode(&mut self, item: Bytes, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        to.put(item);
-        Ok(())
-    }
-}
-
-impl Decoder for BytesCodec {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
-        Ok(Some(from.copy_to_bytes(from.remaining())))
     }
 }

@@ -1,8 +1,8 @@
 //! A real etcd, and replicas of the control plane in this process.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use plimsoll_control::server::{LoadReporting, Reporter};
 use plimsoll_core::model::load_report::{ClusterStats, Node, UpstreamLocalityStats};
 use plimsoll_core::model::locality::Locality;
 use plimsoll_serve::AdminOptions;
+use plimsoll_testing::tasks::wait_to_see;
+use plimsoll_testing::{Authority, etcd, free_address, print_log_of_failed_test};
 use plimsoll_xds::driver::{ClientInfo, LrsHandler as _, LrsReporter as _, LrsSession};
 use plimsoll_xds::node::NodeInfo;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A cluster of etcd with one member; killed when dropped.
 pub(crate) struct Etcd {
@@ -38,13 +38,13 @@ impl Etcd {
         let directory = tempfile::tempdir().unwrap();
         for part in ["server", "client"] {
             std::fs::create_dir(directory.path().join(part)).unwrap();
-            authority.write(&directory.path().join(part), &[authority]);
+            write(authority, &directory.path().join(part), &[authority]);
         }
         Self::launch(directory, true)
     }
 
     fn launch(directory: TempDir, tls: bool) -> Self {
-        let (client, peer) = (free_port(), free_port());
+        let (client, peer) = (free_address().port(), free_address().port());
         Self {
             child: spawn(directory.path(), client, peer, tls),
             directory,
@@ -67,12 +67,12 @@ impl Etcd {
     /// Replaces certificate, key and trusted authorities of the server. etcd reads the first two at
     /// every handshake, and the authorities when it starts.
     pub(crate) fn replace_server_files(&self, issuer: &Authority, trusted: &[&Authority]) {
-        issuer.write(&self.directory.path().join("server"), trusted);
+        write(issuer, &self.directory.path().join("server"), trusted);
     }
 
     /// Replaces the files that the settings of clients name.
     pub(crate) fn replace_client_files(&self, issuer: &Authority, trusted: &[&Authority]) {
-        issuer.write(&self.directory.path().join("client"), trusted);
+        write(issuer, &self.directory.path().join("client"), trusted);
     }
 
     /// Settings of `store.etcd` for a client certificate that etcd accepts.
@@ -84,7 +84,7 @@ impl Etcd {
     pub(crate) fn fixed_settings(&self, issuer: &Authority, trusted: &[&Authority]) -> String {
         let directory = self.directory.path().join("fixed");
         std::fs::create_dir(&directory).unwrap();
-        issuer.write(&directory, trusted);
+        write(issuer, &directory, trusted);
         self.settings_of("fixed")
     }
 
@@ -108,6 +108,7 @@ impl Drop for Etcd {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        print_log_of_failed_test(&self.directory.path().join("etcd.log"));
     }
 }
 
@@ -116,22 +117,8 @@ fn spawn(directory: &Path, client: u16, peer: u16, tls: bool) -> Child {
     let client = format!("{scheme}://127.0.0.1:{client}");
     let peer = format!("http://127.0.0.1:{peer}");
     let log = std::fs::File::create(directory.join("etcd.log")).unwrap();
-    let mut command = Command::new("etcd");
+    let mut command = etcd("etcd".as_ref(), &directory.join("data"), &client, &peer);
     command
-        .arg("--data-dir")
-        .arg(directory.join("data"))
-        .args([
-            "--listen-client-urls",
-            &client,
-            "--advertise-client-urls",
-            &client,
-        ])
-        .args([
-            "--listen-peer-urls",
-            &peer,
-            "--initial-advertise-peer-urls",
-            &peer,
-        ])
         .args(["--initial-cluster", &format!("default={peer}")])
         .stdout(Stdio::null())
         .stderr(log);
@@ -150,53 +137,24 @@ fn spawn(directory: &Path, client: u16, peer: u16, tls: bool) -> Child {
         .expect("etcd is installed by scripts/deps.sh test")
 }
 
-/// Issues certificates for servers and clients of etcd; a test has one per generation.
-pub(crate) struct Authority {
-    pem: String,
-    issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
-}
-
-impl Authority {
-    pub(crate) fn new(name: &str) -> Self {
-        let key = rcgen::KeyPair::generate().unwrap();
-        let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        // Two authorities of the same name cannot be told apart by the issuer of a certificate.
-        params
-            .distinguished_name
-            .push(rcgen::DnType::CommonName, name);
-        Self {
-            pem: params.self_signed(&key).unwrap().pem(),
-            issuer: rcgen::Issuer::new(params, key),
-        }
+/// Writes a new certificate of an authority, its key, and the authorities to trust.
+fn write(issuer: &Authority, directory: &Path, trusted: &[&Authority]) {
+    // etcd also connects to itself with this certificate.
+    let names = ["localhost", "127.0.0.1"].map(str::to_owned);
+    let mut params = rcgen::CertificateParams::new(names).unwrap();
+    params.extended_key_usages = vec![
+        rcgen::ExtendedKeyUsagePurpose::ServerAuth,
+        rcgen::ExtendedKeyUsagePurpose::ClientAuth,
+    ];
+    let (certificate, key) = issuer.sign(params);
+    let trusted: String = trusted.iter().map(|one| one.pem.as_str()).collect();
+    for (file, content) in [
+        ("ca.pem", trusted),
+        ("cert.pem", certificate),
+        ("key.pem", key),
+    ] {
+        std::fs::write(directory.join(file), content).unwrap();
     }
-
-    /// Writes a new certificate of this authority, its key, and the authorities to trust.
-    fn write(&self, directory: &Path, trusted: &[&Self]) {
-        let key = rcgen::KeyPair::generate().unwrap();
-        // etcd also connects to itself with this certificate.
-        let names = ["localhost", "127.0.0.1"].map(str::to_owned);
-        let mut params = rcgen::CertificateParams::new(names).unwrap();
-        params.extended_key_usages = vec![
-            rcgen::ExtendedKeyUsagePurpose::ServerAuth,
-            rcgen::ExtendedKeyUsagePurpose::ClientAuth,
-        ];
-        let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        let trusted: String = trusted.iter().map(|one| one.pem.as_str()).collect();
-        for (file, content) in [
-            ("ca.pem", trusted),
-            ("cert.pem", certificate.pem()),
-            ("key.pem", key.serialize_pem()),
-        ] {
-            std::fs::write(directory.join(file), content).unwrap();
-        }
-    }
-}
-
-/// etcd cannot listen on port 0.
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
 }
 
 /// What a replica knows.
@@ -310,22 +268,14 @@ impl Replica {
     }
 
     pub(crate) async fn wait_for(&self, what: &str, is: impl Fn(&Seen) -> bool) {
-        let waiting = async {
-            while !is(&self.seen().await) {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        if tokio::time::timeout(PATIENCE, waiting).await.is_err() {
-            panic!("no {what}: {:?}", self.seen().await);
-        }
+        wait_to_see(what, async || self.seen().await, is).await;
     }
 
     /// Waits until the store could not be reached, `times` since the start.
     pub(crate) async fn failures(&self, times: u64) {
         let stats = self.context.handle.store_stats().unwrap();
-        while stats.failures() < times {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        let what = format!("the store has failed {times} times");
+        wait_to_see(&what, async || stats.failures(), |seen| *seen >= times).await;
     }
 
     /// Ends it as SIGTERM does: it removes itself from the store, but not its nodes.
@@ -366,6 +316,7 @@ impl Session {
             upstream_locality_stats: vec![UpstreamLocalityStats {
                 locality: Locality::zone_only("a"),
                 total_issued_requests: requests * self.interval,
+                total_successful_requests: requests * self.interval,
                 ..Default::default()
             }],
             total_dropped_requests: 0,

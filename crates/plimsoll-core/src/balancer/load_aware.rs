@@ -1,15 +1,20 @@
 //! Timer and state of load_aware_locality: utilization reports of hosts in, locality weights out
 //! (envoy-semantics §4.3, decisions 0025 and 0027).
 //!
-//! Stage 1 (averaging the reports of a slot) is here because it reads hosts; the other stages are
-//! in `locality_picking::{load_aware_locality, convergent}`. Weights are stored by locality, so a
-//! change of membership between two ticks only reorders them.
+//! Stage 1 (averaging the reports of a slot) is in `averages` because it reads hosts; the other
+//! stages are in `locality_picking::{load_aware_locality, convergent}`. Weights are stored by
+//! locality, so a change of membership between two ticks only reorders them.
 
-use std::collections::BTreeMap;
+mod averages;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use self::averages::{SlotAverage, average_reports, discount};
+use super::failing_hosts::HostCounts;
 use crate::host_source::{HostClass, HostSource, PerClass};
 use crate::locality_picking::convergent::{ControlledSlot, ControllerSettings, Convergent};
+use crate::locality_picking::failing_localities::FailingLocalities;
 use crate::locality_picking::load_aware_locality::{
     LocalityWeights, SlotLoad, SmoothedSlot, Smoother, headroom_weights,
 };
@@ -17,16 +22,22 @@ use crate::model::cluster::ClusterConfig;
 use crate::model::load_aware_locality::{LoadAwareLocality, SpillController};
 use crate::model::locality::Locality;
 use crate::snapshot::{
-    HashTable, HostList, LoadAwareSource, LoadAwareTable, PriorityTable, PriorityView,
-    build_slot_hash_table,
+    HashTable, LoadAwareSource, LoadAwareTable, PriorityTable, PriorityView, build_slot_hash_table,
 };
 use crate::stats::LoadAwareStats;
 use crate::time::Instant;
 
 #[derive(Debug, Default)]
 pub(super) struct LoadAware {
-    priorities: Vec<PerClass<SourceState>>,
+    priorities: Vec<PriorityState>,
     next_tick: Option<Instant>,
+}
+
+#[derive(Debug, Default)]
+struct PriorityState {
+    sources: PerClass<SourceState>,
+    counts: HostCounts,
+    failing: FailingLocalities,
 }
 
 #[derive(Debug, Default)]
@@ -35,6 +46,12 @@ struct SourceState {
     controller: Convergent,
     weights: BTreeMap<Locality, f64>,
     utilization: BTreeMap<Locality, f64>,
+    /// Localities whose reports have expired, or do not count while requests fail.
+    silent: BTreeSet<Locality>,
+    /// Those whose reports do not count because requests fail.
+    discounted: BTreeSet<Locality>,
+    /// Whether their last utilization is still compared.
+    compares_expired: bool,
     all_local: bool,
 }
 
@@ -65,11 +82,18 @@ impl LoadAware {
         self.next_tick = Some(now.saturating_add(settings.weight_update_period()));
         self.priorities.resize_with(views.len(), Default::default);
         let mut outcomes = Vec::with_capacity(3 * views.len());
-        for (priority, (states, view)) in self.priorities.iter_mut().zip(views).enumerate() {
-            for (class, state) in states.iter_mut() {
+        for (priority, (state, view)) in self.priorities.iter_mut().zip(views).enumerate() {
+            state.judge(&view.table, settings, now);
+            let failing = state.failing.localities();
+            for (class, state) in state.sources.iter_mut() {
                 let feed_forward =
                     feed_forward.filter(|_| priority == 0 && class == HostClass::Healthy);
-                let outcome = state.tick(settings, &view.table, class, feed_forward, now);
+                let hosts = ClassHosts {
+                    table: &view.table,
+                    class,
+                    failing,
+                };
+                let outcome = state.tick(settings, hosts, feed_forward, now);
                 outcomes.push((class, outcome));
             }
         }
@@ -87,7 +111,7 @@ impl LoadAware {
             let states = self.priorities.get(priority);
             let old = view.load_aware.take().filter(|_| keep_hash(priority));
             let sources = PerClass::from_fn(|class| {
-                let state = states.map(|states| &states[class]);
+                let state = states.map(|states| &states.sources[class]);
                 let mut table = source_table(&view.table, state);
                 table.hash = match &old {
                     Some(old) => old.sources[class].hash.clone(),
@@ -103,23 +127,80 @@ impl LoadAware {
     }
 }
 
+impl PriorityState {
+    /// Finds the localities whose requests fail.
+    fn judge(&mut self, table: &PriorityTable, settings: &LoadAwareLocality, now: Instant) {
+        let samples = self.counts.samples(table, settings, now);
+        let slots = table.counts.localities.iter().map(|slot| &slot.locality);
+        let samples: Vec<_> = slots.zip(samples).collect();
+        self.failing.tick(&samples, settings.weight_update_period());
+    }
+}
+
+/// Hosts of one class, by slot.
+#[derive(Clone, Copy)]
+struct ClassHosts<'a> {
+    table: &'a PriorityTable,
+    class: HostClass,
+    /// Localities whose requests fail.
+    failing: &'a BTreeSet<Locality>,
+}
+
+impl ClassHosts<'_> {
+    /// Returns the mean reports of the slots, and the localities whose low reports do not count.
+    fn averages(
+        &self,
+        settings: &LoadAwareLocality,
+        now: Instant,
+    ) -> (Vec<SlotAverage>, BTreeSet<Locality>) {
+        let slots = self.table.hosts_by_slot(HostSource::flat(self.class));
+        let averages = slots.map(|hosts| average_reports(hosts, settings, now));
+        let mut averages: Vec<SlotAverage> = averages.collect();
+        let localities = self.table.counts.localities.iter();
+        let fails: Vec<bool> = localities
+            .clone()
+            .map(|slot| self.failing.contains(&slot.locality))
+            .collect();
+        let discounted = discount(&mut averages, &fails, settings.spill_controller());
+        let names = localities
+            .zip(discounted)
+            .filter(|(_, is_discounted)| *is_discounted)
+            .map(|(slot, _)| slot.locality.clone());
+        (averages, names.collect())
+    }
+}
+
 impl SourceState {
     fn tick(
         &mut self,
         settings: &LoadAwareLocality,
-        table: &PriorityTable,
-        class: HostClass,
+        hosts: ClassHosts<'_>,
         feed_forward: Option<&[f64]>,
         now: Instant,
     ) -> LocalityWeights {
-        let averages: Vec<SlotAverage> = table
-            .hosts_by_slot(HostSource::flat(class))
-            .map(|hosts| average_reports(hosts, settings, now))
-            .collect();
+        let table = hosts.table;
+        let (averages, discounted) = hosts.averages(settings, now);
+        self.discounted = discounted;
         let slots = slot_loads(table, &averages);
-        let smoothed = self.smoother.smooth(settings.alpha(), &slots);
+        if settings.spill_controller() == SpillController::Convergent {
+            let returned = slots.iter();
+            self.smoother
+                .restart(returned.filter(|slot| self.silent.contains(&slot.locality)));
+        }
+        let period = settings.weight_update_period();
+        let smoothed = self.smoother.smooth(settings.alpha(), period, &slots);
+        self.silent = slots
+            .iter()
+            .zip(&smoothed)
+            .filter(|(_, smoothed)| smoothed.stale)
+            .map(|(slot, _)| slot.locality.clone())
+            .collect();
         let local = table.counts.has_local_locality;
-        let outcome = match settings.spill_controller() {
+        let is_compared = |slot: &SmoothedSlot| slot.stale && !slot.is_forgotten();
+        self.compares_expired = local
+            && settings.spill_controller() == SpillController::Headroom
+            && smoothed.iter().any(is_compared);
+        let mut outcome = match settings.spill_controller() {
             SpillController::Headroom => headroom_weights(settings, &smoothed, local),
             SpillController::Convergent => {
                 let controls = ControllerSettings::from(settings);
@@ -137,93 +218,14 @@ impl SourceState {
         self.utilization = slots
             .iter()
             .zip(&smoothed)
-            .filter(|(slot, smoothed)| slot.has_hosts && !smoothed.cold)
+            .filter(|(slot, smoothed)| slot.has_hosts && smoothed.is_measured())
             .map(|(slot, smoothed)| (slot.locality.clone(), smoothed.utilization))
             .collect();
         self.all_local = outcome.all_local;
+        // Their reports are valid.
+        let silent = self.silent.difference(&self.discounted);
+        outcome.stale_localities = silent.count() as u64;
         outcome
-    }
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct SlotAverage {
-    eligible: u64,
-    utilization: Option<f64>,
-    /// Mean age of the averaged load reports, in seconds.
-    age: f64,
-}
-
-/// Number of hosts that must effectively contribute to a mean: one host's report is mostly noise.
-const MIN_EFFECTIVE_HOSTS: f64 = 3.0;
-const MAX_WINDOW_DOUBLINGS: i32 = 5;
-
-/// Stage 1: averages valid load reports. CONVERGENT weighs them by freshness, because with few
-/// requests a report may be older than the smoothing time. If one or two hosts would decide, the
-/// window is widened; the controller learns the resulting age.
-fn average_reports(hosts: HostList<'_>, settings: &LoadAwareLocality, now: Instant) -> SlotAverage {
-    let mut sums = WeightedSums::default();
-    if settings.spill_controller() == SpillController::Convergent {
-        let tau = settings.smoothing_time_constant().as_secs_f64();
-        for doublings in 0..=MAX_WINDOW_DOUBLINGS {
-            let tau = tau * 2.0_f64.powi(doublings);
-            sums = WeightedSums::of(hosts, settings, now, |age| (-age / tau).exp().max(1e-9));
-            if sums.has_enough_hosts() {
-                break;
-            }
-        }
-    } else {
-        sums = WeightedSums::of(hosts, settings, now, |_| 1.0);
-    }
-    let valid = sums.weights > 0.0;
-    SlotAverage {
-        eligible: u64::from(hosts.len()),
-        utilization: valid.then(|| sums.utilization / sums.weights),
-        age: if valid { sums.ages / sums.weights } else { 0.0 },
-    }
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct WeightedSums {
-    reports: f64,
-    weights: f64,
-    squares: f64,
-    utilization: f64,
-    ages: f64,
-}
-
-impl WeightedSums {
-    fn of(
-        hosts: HostList<'_>,
-        settings: &LoadAwareLocality,
-        now: Instant,
-        weight: impl Fn(f64) -> f64,
-    ) -> Self {
-        let mut sums = Self::default();
-        for host in hosts.iter() {
-            let Some((utilization, at)) = host.utilization() else {
-                continue;
-            };
-            let age = now.saturating_duration_since(at);
-            if settings
-                .weight_expiration_period()
-                .is_some_and(|expiration| age > expiration)
-            {
-                continue;
-            }
-            let age = age.as_secs_f64();
-            let weight = weight(age);
-            sums.reports += 1.0;
-            sums.weights += weight;
-            sums.squares += weight * weight;
-            sums.utilization += weight * utilization;
-            sums.ages += weight * age;
-        }
-        sums
-    }
-
-    fn has_enough_hosts(&self) -> bool {
-        let hosts = self.weights * self.weights / self.squares.max(f64::MIN_POSITIVE);
-        hosts >= MIN_EFFECTIVE_HOSTS.min(0.75 * self.reports)
     }
 }
 
@@ -256,6 +258,7 @@ fn controlled_slots<'a>(
                 ControlledSlot {
                     smoothed,
                     report_age: average.age,
+                    newest_age: average.newest_age,
                 },
             )
         })
@@ -273,10 +276,19 @@ fn source_table(table: &PriorityTable, state: Option<&SourceState>) -> LoadAware
         let utilization = state.and_then(|state| state.utilization.get(&slot.locality));
         utilization.copied()
     });
+    let silent = slots
+        .iter()
+        .map(|slot| state.is_some_and(|state| state.silent.contains(&slot.locality)));
+    let fails = slots
+        .iter()
+        .map(|slot| state.is_some_and(|state| state.discounted.contains(&slot.locality)));
     LoadAwareSource {
         prefix_sums: prefix_sums.collect(),
         all_local: state.is_some_and(|state| state.all_local),
         utilization: utilization.collect(),
+        silent: silent.collect(),
+        fails: fails.collect(),
+        compares_expired: state.is_some_and(|state| state.compares_expired),
         hash: Vec::new(),
     }
 }

@@ -262,6 +262,7 @@ impl LocalityTally {
                 total_successful_requests: self.sum.counts.succeeded,
                 total_error_requests: self.sum.counts.failed,
                 total_requests_in_progress: self.sum.in_progress,
+                total_unissued_requests: None,
             },
             load_metric_stats: self.sum.metrics,
             endpoints: endpoints

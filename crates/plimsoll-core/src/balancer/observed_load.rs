@@ -7,17 +7,23 @@
 //! locality and every change of health or membership reorders them at once: a locality without
 //! healthy hosts gets nothing, a new one starts with its share of the capacity.
 //!
+//! Errors are not timed, so a locality that answers errors at once keeps the response time that it
+//! had, and would get the requests that others spill. While observed load would send a locality
+//! whose requests fail more of them than host counts do, host counts decide (decision 0038).
+//!
 //! `OBSERVED_LOAD` cannot help if hosts respond equally fast until they fail. A locality that is
 //! always slow looks loaded: hence the local one keeps at least its share of the capacity.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use super::failing_hosts::HostCounts;
 use crate::counts::LocalityCounts;
 use crate::host::{Host, ResponseCounters, Window};
 use crate::host_source::HostSource;
 use crate::locality_picking::convergent::{ControlledSlot, ControllerSettings, Convergent};
+use crate::locality_picking::failing_localities::{FailingLocalities, Sample};
 use crate::locality_picking::load_aware_locality::SmoothedSlot;
 use crate::locality_picking::observed_load::{Estimate, relative_loads};
 use crate::locality_picking::zone_aware::{ZoneRouting, is_forced_local};
@@ -26,6 +32,9 @@ use crate::model::locality::Locality;
 use crate::model::zone_aware::{CapacityBasis, ZoneAware};
 use crate::snapshot::{HostList, PriorityTable};
 use crate::time::Instant;
+
+/// Increase, as a share of this proxy's requests, that is not worth a change.
+const TOLERANCE: f64 = 0.005;
 
 #[derive(Debug, Default)]
 pub(super) struct ObservedLoad {
@@ -38,8 +47,13 @@ struct PriorityState {
     latched: BTreeMap<SocketAddr, (Arc<Host>, ResponseCounters)>,
     estimates: BTreeMap<Locality, Estimate>,
     controller: Convergent,
-    /// Shares of the last tick; empty until the load of a locality is known.
+    /// Shares of the last tick; empty until the load of a locality is known, and while host counts
+    /// take their place.
     shares: BTreeMap<Locality, f64>,
+    counts: HostCounts,
+    failing: FailingLocalities,
+    /// Failing localities that would get more requests by observed load than by host counts.
+    withheld: BTreeSet<Locality>,
     last_tick: Instant,
     next_tick: Instant,
 }
@@ -71,28 +85,22 @@ impl ObservedLoad {
             self.pause(priority);
             return zone;
         }
-        match self.shares(config, priority, table, now) {
-            Some(shares) => zone.with_shares(&shares, table.counts.has_local_locality),
-            None => zone,
-        }
-    }
-
-    /// Shares of slots, 0 for those without healthy hosts; `None` before enough responses arrived.
-    fn shares(
-        &mut self,
-        config: &ZoneAware,
-        priority: usize,
-        table: &PriorityTable,
-        now: Instant,
-    ) -> Option<Vec<f64>> {
         let state = self
             .priorities
             .entry(priority)
             .or_insert_with(|| PriorityState::starting(config, table, now));
         if state.next_tick <= now {
             state.tick(config, table, now);
+            let by_host_count = zone.expected_shares().unwrap_or_default();
+            state.withhold(config, table, &by_host_count);
         }
-        state.present_shares(config, table)
+        match state.present_shares(config, table) {
+            Some(shares) => zone.with_shares(&shares, table.counts.has_local_locality),
+            None => ZoneRouting {
+                failing: state.withheld.iter().cloned().collect(),
+                ..zone
+            },
+        }
     }
 }
 
@@ -104,6 +112,9 @@ impl PriorityState {
             estimates: BTreeMap::new(),
             controller: Convergent::default(),
             shares: BTreeMap::new(),
+            counts: HostCounts::default(),
+            failing: FailingLocalities::default(),
+            withheld: BTreeSet::new(),
             last_tick: now,
             next_tick: now.saturating_add(config.observed_load_period()),
         }
@@ -116,6 +127,7 @@ impl PriorityState {
             .max(1e-3);
         self.last_tick = now;
         self.next_tick = now.saturating_add(config.observed_load_period());
+        self.judge(config, table);
         let localities = &table.counts.localities;
         let estimates: Vec<Estimate> = self
             .windows(table)
@@ -129,6 +141,9 @@ impl PriorityState {
             .collect();
         let keys = || localities.iter().map(|slot| slot.locality.clone());
         self.estimates = keys().zip(estimates.iter().copied()).collect();
+        if !self.withheld.is_empty() {
+            return;
+        }
         let loads = relative_loads(&estimates);
         if loads.iter().all(Option::is_none) {
             return;
@@ -140,15 +155,16 @@ impl PriorityState {
                 let smoothed = SmoothedSlot {
                     eligible: capacity(config, slot),
                     utilization: load.unwrap_or(0.0),
-                    stale: false,
                     cold: load.is_none(),
+                    ..SmoothedSlot::default()
                 };
-                let report_age = estimate.age();
+                let (report_age, newest_age) = (estimate.age(), estimate.quiet());
                 (
                     &slot.locality,
                     ControlledSlot {
                         smoothed,
                         report_age,
+                        newest_age,
                     },
                 )
             })
@@ -157,6 +173,40 @@ impl PriorityState {
         let controls = controls(config, table);
         let weights = self.controller.tick(&controls, &controlled, local, None);
         self.shares = keys().zip(weights.weights).collect();
+    }
+
+    /// Finds the localities whose requests fail.
+    fn judge(&mut self, config: &ZoneAware, table: &PriorityTable) {
+        let localities = table.counts.localities.iter().map(|slot| &slot.locality);
+        let sample = |own| Sample {
+            own,
+            ..Sample::default()
+        };
+        let samples = localities.zip(self.counts.ended(table).map(sample));
+        let samples: Vec<_> = samples.collect();
+        self.failing.tick(&samples, config.observed_load_period());
+        let failing = self.failing.localities();
+        self.withheld.retain(|locality| failing.contains(locality));
+    }
+
+    /// Leaves the shares to host counts if a failing locality would get more requests than by them.
+    /// The controller starts over afterwards: it cannot learn from shares that are not in force.
+    fn withhold(&mut self, config: &ZoneAware, table: &PriorityTable, by_host_count: &[f64]) {
+        let Some(shares) = self.present_shares(config, table) else {
+            return;
+        };
+        let slots = table.counts.localities.iter().map(|slot| &slot.locality);
+        let attracts = slots
+            .zip(shares.iter().zip(by_host_count))
+            .filter(|(_, (share, by_host_count))| **share > **by_host_count + TOLERANCE)
+            .map(|(locality, _)| locality);
+        let failing = self.failing.localities();
+        let withheld = attracts.filter(|locality| failing.contains(locality));
+        self.withheld.extend(withheld.cloned());
+        if !self.withheld.is_empty() {
+            self.controller = Convergent::default();
+            self.shares.clear();
+        }
     }
 
     /// Requests of each slot since the last tick. Reads all hosts, so that one that recovers brings
@@ -182,6 +232,8 @@ impl PriorityState {
         all.zip(healthy).map(slot).collect()
     }
 
+    /// Returns the shares of slots, 0 for those without healthy hosts; `None` before enough
+    /// responses arrived, and while host counts take their place.
     fn present_shares(&self, config: &ZoneAware, table: &PriorityTable) -> Option<Vec<f64>> {
         if self.shares.is_empty() {
             return None;
@@ -240,6 +292,7 @@ fn controls(config: &ZoneAware, table: &PriorityTable) -> ControllerSettings {
         local_floor: share.min(1.0 - DEFAULT_REMOTE_PROBE_FRACTION),
         band: if share > 0.0 { band / share } else { 0.0 },
         start_by_host_count: false,
+        feed_forward: 0.0,
     }
 }
 

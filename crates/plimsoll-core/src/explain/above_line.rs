@@ -55,6 +55,8 @@ pub enum AboveLineCode {
     Rounding,
     /// Requests of other localities spill here.
     Spill,
+    /// The objective of the service lets the locality be fuller than others.
+    Objective,
 }
 
 impl AboveLineCode {
@@ -71,6 +73,7 @@ impl AboveLineCode {
             Self::NoSpareCapacity => "no_spare_capacity",
             Self::Rounding => "rounding",
             Self::Spill => "spill",
+            Self::Objective => "objective",
         }
     }
 }
@@ -204,4 +207,51 @@ fn within_band(config: &ZoneAware, own: Percentages) -> bool {
 )]
 fn basis_points(share: f64) -> u64 {
     (share * BASIS_POINTS as f64).round().max(0.0) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::balancer::Balancer;
+    use crate::locality_picking::zone_aware::Residual;
+    use crate::model::cluster::{ClusterConfig, ClusterConfigParts};
+    use crate::time::Instant;
+
+    #[test]
+    fn requests_spill_by_chance_if_no_zone_has_spare_capacity() {
+        let config = ClusterConfig::try_new(ClusterConfigParts {
+            name: "orders".into(),
+            ..ClusterConfigParts::default()
+        });
+        let here = Locality::zone_only("a");
+        let balancer = Balancer::new(Arc::new(config.unwrap()), here.clone(), Instant::ORIGIN);
+        let snapshot = balancer.initial_snapshot(Instant::ORIGIN);
+        let code = |state| {
+            let routing = ZoneRouting {
+                state,
+                ..ZoneRouting::off(Reason::NotConfigured)
+            };
+            let loaded = Loaded {
+                snapshot: &snapshot,
+                locality: &here,
+                routing: &routing,
+                off: None,
+                demand: 0.5,
+                capacity: 0.4,
+            };
+            loaded.received().0
+        };
+        let spare = |capacity: &[u64]| {
+            code(ZoneState::LocalityResidual(Residual {
+                local_percent_to_route: 6000,
+                capacity: capacity.to_vec(),
+                no_capacity: None,
+            }))
+        };
+        assert_eq!(spare(&[0, 0]), AboveLineCode::NoSpareCapacity);
+        assert_eq!(spare(&[0, 1500]), AboveLineCode::Spill);
+        assert_eq!(code(ZoneState::LocalityDirect), AboveLineCode::Spill);
+    }
 }

@@ -55,7 +55,10 @@ pub(crate) fn explain(
         endpoint_policy: config.endpoint_policy().name(),
         locality_basis: config.zone_aware().map(ZoneAware::locality_basis),
         state,
-        reason: words::reason(reason_code, zone, config.zone_aware(), is_measured),
+        reason: first
+            .filter(|_| reason_code == Some(Reason::LoadAwareLocality))
+            .and_then(|view| super::reports::without_valid(snapshot, view))
+            .unwrap_or_else(|| words::reason(reason_code, zone, config.zone_aware(), is_measured)),
         reason_code,
         zone_state: zone.state.name(),
         local_percent_to_route_bp: reason_code
@@ -197,7 +200,7 @@ fn fractions(snapshot: &RoutingSnapshot, now: Instant) -> FractionsExplanation {
     }
 }
 
-fn in_force(snapshot: &RoutingSnapshot, fractions: &FractionMap) -> FractionStatus {
+pub(super) fn in_force(snapshot: &RoutingSnapshot, fractions: &FractionMap) -> FractionStatus {
     let fleet = snapshot.zone.fleet.as_ref();
     if snapshot.config.uses_demand_feed_forward() {
         // Without a fleet the demand of a zone is unknown.

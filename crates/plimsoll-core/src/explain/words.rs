@@ -22,6 +22,13 @@ pub(super) fn reason(
             .find(|test| test.reason == code && !test.passed);
         return failed.map_or_else(|| off(code).to_owned(), precondition);
     }
+    if !zone.failing.is_empty() {
+        let localities: Vec<String> = zone.failing.iter().map(Locality::to_string).collect();
+        return format!(
+            "host counts decide instead of response times: requests to {} fail",
+            localities.join(", ")
+        );
+    }
     let basis = config.map(ZoneAware::locality_basis);
     let demand = if basis == Some(LocalityBasis::LrsReportedRate) && measured {
         "issues"
@@ -208,6 +215,7 @@ pub(super) fn percent(basis_points: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::locality_picking::zone_aware::{Percentages, Residual};
 
     #[test]
     fn percentages_have_no_trailing_zeros() {
@@ -218,6 +226,30 @@ mod tests {
                 "0 %", "0.05 %", "0.5 %", "60 %", "62.5 %", "66.66 %", "100 %"
             ]
         );
+    }
+
+    #[test]
+    fn a_zone_that_keeps_nothing_has_no_host() {
+        let text = |local_percent_to_route| {
+            let routing = ZoneRouting {
+                state: ZoneState::LocalityResidual(Residual {
+                    local_percent_to_route,
+                    capacity: Vec::new(),
+                    no_capacity: None,
+                }),
+                preconditions: Vec::new(),
+                percentages: vec![Percentages {
+                    local: 5000,
+                    upstream: 3000,
+                }],
+                observed: false,
+                failing: Vec::new(),
+            };
+            reason(None, &routing, None, true)
+        };
+        assert!(text(6000).contains("60 % stays local"), "{}", text(6000));
+        assert!(text(1).contains("0.01 % stays local"), "{}", text(1));
+        assert!(text(0).contains("no healthy upstream host"), "{}", text(0));
     }
 
     #[test]

@@ -27,6 +27,34 @@
 //! And where it *stands*, the reports only trim: they move a share by a tenth to either side, and
 //! further only while they insist, so that seconds of wrong reports do little.
 //!
+//! A `demand_feed_forward_percent` below 100 is a ramp from reports alone: that part of a movement
+//! is followed and of the shares to start with used, and the limit of the reports widens as it
+//! falls, to the whole at 0. One percent more of it therefore moves no share by more than 1 %.
+//!
+//! # When reports stop
+//!
+//! A report that has expired is no measurement, and a loop that goes on correcting a frozen error
+//! runs away from it. So a zone steps only on news. While its newest report is older than fifteen
+//! seconds but valid, its share is held. Once all its reports have expired, its share is what the
+//! seed promises, its part of the hosts; or, while measured demand is fresh, what that calls for.
+//! The zones that still report divide the rest by the law. With `weight_expiration_period: 0`
+//! reports never expire, and a silent zone holds its share for good.
+//!
+//! If every zone is silent, *all* proxies split by hosts, so that the zones are level wherever the
+//! demand is. If one is silent, every proxy sends it its part of the hosts, its own proxies too: it
+//! gets exactly its part of the demand, and so neither attracts requests by a low last report nor
+//! repels them by a high one. Holding its last share would do either, and keeping requests out of
+//! it would fill the others.
+//!
+//! Shares get there within the usual slew rate, and where they end does not depend on what the last
+//! reports said or on the shares they left. A silent zone still gets its probes, or reports in
+//! responses could not return. When they return, the share they measured is the one in force and
+//! nothing older is blended in, so the first correction starts from the truth; and the pull back to
+//! local, which counts how long a zone was seen below its goal, starts over.
+//!
+//! Where only some hosts of a zone fall silent, the others speak for it (`load_aware::averages`). A
+//! host that repeats one number forever cannot be told from one whose load is steady.
+//!
 //! # Why it settles
 //!
 //! The trap of such a loop is delay: reports are averages over seconds, smoothed again, and arrive
@@ -45,13 +73,16 @@
 //!   balanced on those scales.
 //! * Reports capped at 1.0 hide how far a zone is over; it then takes two or three delays, not one.
 //! * With in-band reports a zone is seen only through the requests sent there. The probe floors
-//!   keep every zone in sight, the local one too: one that fell silent would be judged by its last
-//!   word.
+//!   keep every zone in sight, the local one too.
 //! * If no split is good enough (all zones overloaded), it evens out the overload.
+
+mod limits;
+mod silence;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use self::limits::Limits;
 use super::load_aware_locality::{LocalityWeights, SmoothedSlot};
 use crate::model::load_aware_locality::{ColdStart, LoadAwareLocality};
 use crate::model::locality::Locality;
@@ -91,6 +122,8 @@ pub struct ControllerSettings {
     /// How far above the mean the local locality may stay before it spills.
     pub band: f64,
     pub start_by_host_count: bool,
+    /// Part of the influence of measured demand that is in force, 0.0 to 1.0.
+    pub feed_forward: f64,
 }
 
 impl From<&LoadAwareLocality> for ControllerSettings {
@@ -102,6 +135,7 @@ impl From<&LoadAwareLocality> for ControllerSettings {
             local_floor: settings.local_probe_fraction(),
             band: BAND,
             start_by_host_count: settings.cold_start() == ColdStart::HostCount,
+            feed_forward: settings.feed_forward_part(),
         }
     }
 }
@@ -111,8 +145,10 @@ impl From<&LoadAwareLocality> for ControllerSettings {
 pub struct ControlledSlot {
     /// Hosts and smoothed utilization.
     pub smoothed: SmoothedSlot,
-    /// Mean age of the slot's load reports, in seconds.
+    /// Mean age of the slot's load reports, in seconds: how late the controller sees a change.
     pub report_age: f64,
+    /// Age of the slot's newest load report, in seconds: how long it has had no news.
+    pub newest_age: f64,
 }
 
 /// State of the controller for one priority and class of hosts: current shares, and the shares at
@@ -145,15 +181,15 @@ impl Flow {
         }
     }
 
-    /// Follows measured demand: if it moves, the share moves in the same direction, but not past
-    /// it. The lagged share moves in proportion, because the law reads "this share of the demand
-    /// gave this utilization", and it is the demand that has changed.
-    fn lead(&mut self, asked: f64, seconds: f64) {
+    /// Follows measured demand: if it moves, the share moves in the same direction by `part` of it,
+    /// but not past it. The lagged share moves in proportion, because the law reads "this share of
+    /// the demand gave this utilization", and it is the demand that has changed.
+    fn lead(&mut self, asked: f64, part: f64, seconds: f64) {
         let before = self.asked.unwrap_or(asked);
         let slew = SLEW_PER_SECOND * seconds;
         let now = before + (asked - before).clamp(-slew, slew);
         self.asked = Some(now);
-        let moved = self.share + (now - before);
+        let moved = self.share + part * (now - before);
         let share = if now > before {
             moved.min(now).max(self.share)
         } else {
@@ -168,12 +204,12 @@ impl Flow {
     }
 
     /// Limits the share that reports call for to the neighborhood of what measured demand calls
-    /// for.
-    fn trim(&mut self, wanted: f64, seconds: f64) -> f64 {
+    /// for. `part` of its influence is in force.
+    fn trim(&mut self, wanted: f64, part: f64, seconds: f64) -> f64 {
         let Some(asked) = self.asked else {
             return wanted;
         };
-        let width = TRIM + self.reach;
+        let width = 1.0 - part * (1.0 - TRIM) + self.reach;
         let step = REACH_PER_SECOND * seconds;
         let distance = (wanted - asked).abs();
         if distance > width {
@@ -196,21 +232,29 @@ impl Convergent {
         feed_forward: Option<&[f64]>,
     ) -> LocalityWeights {
         let limits = Limits::new(controls, slots, has_local_locality);
-        let start = feed_forward.map_or_else(|| limits.start(), <[f64]>::to_vec);
+        let start = limits.starting(feed_forward);
+        let unmeasured = limits.unmeasured(feed_forward);
         let mut flows = self.take_flows(slots, &start);
         let period = controls.period;
         age(&mut flows, slots, controls.smoothing, period);
-        lead(&mut flows, feed_forward, period);
-        let mut wanted = match FleetLoad::of(slots, controls.band) {
+        lead(&mut flows, feed_forward, controls);
+        let fleet = FleetLoad::of(slots, controls.band);
+        let is_silent = slots.iter().any(|(_, slot)| slot.smoothed.stale);
+        self.pull = fleet.map_or(0.0, |fleet| pulled(self.pull, slots, fleet, period));
+        let mut wanted = match fleet {
             Some(fleet) if limits.has_local_hosts() => {
-                self.pull = pulled(self.pull, slots, fleet, period);
                 with_local(&limits, &flows, slots, fleet.pulled(self.pull))
             }
             Some(fleet) => without_local(&flows, slots, fleet),
+            None if is_silent => unmeasured.clone(),
             None => start,
         };
+        silence::hold(&mut wanted, &limits, &flows, slots, &unmeasured);
         for (share, flow) in wanted.iter_mut().zip(&mut flows) {
-            *share = flow.trim(*share, period.as_secs_f64());
+            *share = flow.trim(*share, controls.feed_forward, period.as_secs_f64());
+        }
+        if is_silent && feed_forward.is_some() {
+            silence::divide_rest(&mut wanted, slots, &unmeasured);
         }
         wanted = limits.apply(wanted);
         for (flow, _) in flows
@@ -220,7 +264,7 @@ impl Convergent {
         {
             *flow = Flow::default();
         }
-        let shares = approach(&mut flows, &wanted, period);
+        let shares = approach(&mut flows, &wanted, period, fleet.is_some() || !is_silent);
         let keys = slots.iter().map(|&(locality, _)| locality.clone());
         self.flows = keys.zip(flows).collect();
         outcome(shares, slots, &limits)
@@ -241,7 +285,7 @@ impl Convergent {
     }
 }
 
-/// Load of the upstream cluster: mean utilization, weighted by hosts, of the zones that reported.
+/// Load of the upstream cluster: mean utilization, weighted by hosts, of the zones that report.
 #[derive(Clone, Copy)]
 struct FleetLoad {
     mean: f64,
@@ -253,7 +297,7 @@ impl FleetLoad {
     /// Returns `None` while there are no reports, or no load.
     fn of(slots: &[(&Locality, ControlledSlot)], band: f64) -> Option<Self> {
         let smoothed = || slots.iter().map(|(_, slot)| slot.smoothed);
-        let known = || smoothed().filter(|slot| !slot.cold);
+        let known = || smoothed().filter(SmoothedSlot::is_measured);
         let hosts: f64 = known().map(|slot| slot.eligible).sum();
         let load: f64 = known().map(|slot| slot.eligible * slot.utilization).sum();
         (hosts > 0.0 && load / hosts > IDLE).then(|| Self {
@@ -269,12 +313,12 @@ impl FleetLoad {
         }
     }
 
-    /// Returns the utilization of a slot; one that never reported is assumed to be average.
+    /// Returns the utilization of a slot; one without valid reports is assumed to be average.
     fn utilization(self, slot: &SmoothedSlot) -> f64 {
-        if slot.cold {
-            self.mean
-        } else {
+        if slot.is_measured() {
             slot.utilization
+        } else {
+            self.mean
         }
     }
 }
@@ -316,16 +360,20 @@ fn with_local(
 }
 
 /// Returns the pull back to local of the next tick: it grows while the local zone is below the
-/// goal, and halves above it.
+/// goal, and halves above it. A zone that is not measured is not known to be below it.
 fn pulled(
     pull: f64,
     slots: &[(&Locality, ControlledSlot)],
     fleet: FleetLoad,
     period: Duration,
 ) -> f64 {
-    let own = slots.first().map(|(_, slot)| slot.smoothed);
-    let calm = own.is_none_or(|own| fleet.utilization(&own) <= fleet.mean * fleet.goal);
-    if calm {
+    let Some(own) = slots.first().map(|(_, slot)| slot.smoothed) else {
+        return 0.0;
+    };
+    if own.stale {
+        return 0.0;
+    }
+    if fleet.utilization(&own) <= fleet.mean * fleet.goal {
         (pull + PULL_PER_SECOND * period.as_secs_f64()).min(MAX_PULL)
     } else {
         pull / 2.0
@@ -349,7 +397,8 @@ fn without_local(
     flows.iter().zip(slots).map(wanted).collect()
 }
 
-/// Lets the lagged shares follow the shares in force, as slowly as load reports do.
+/// Lets the lagged shares follow the shares in force, as slowly as load reports do. Expired reports
+/// slow nothing: the next one will measure the share that is in force then.
 fn age(
     flows: &mut [Flow],
     slots: &[(&Locality, ControlledSlot)],
@@ -357,14 +406,19 @@ fn age(
     period: Duration,
 ) {
     for (flow, (_, slot)) in flows.iter_mut().zip(slots) {
-        let lag = smoothing.as_secs_f64() + slot.report_age.max(0.0) + METER_LAG_SECONDS;
+        let report_age = if slot.smoothed.stale {
+            0.0
+        } else {
+            slot.report_age.max(0.0)
+        };
+        let lag = smoothing.as_secs_f64() + report_age + METER_LAG_SECONDS;
         let alpha = 1.0 - (-period.as_secs_f64() / lag).exp();
         flow.lagged += alpha * (flow.share - flow.lagged);
     }
 }
 
 /// Lets the shares follow measured demand; resets the limits if no demand is measured.
-fn lead(flows: &mut [Flow], feed_forward: Option<&[f64]>, period: Duration) {
+fn lead(flows: &mut [Flow], feed_forward: Option<&[f64]>, controls: &ControllerSettings) {
     let Some(asked) = feed_forward else {
         for flow in flows {
             (flow.asked, flow.reach) = (None, 0.0);
@@ -372,115 +426,35 @@ fn lead(flows: &mut [Flow], feed_forward: Option<&[f64]>, period: Duration) {
         return;
     };
     for (flow, &asked) in flows.iter_mut().zip(asked) {
-        flow.lead(asked, period.as_secs_f64());
+        flow.lead(asked, controls.feed_forward, controls.period.as_secs_f64());
     }
 }
 
-/// Moves the shares towards the wanted ones, not faster than the slew rate.
-fn approach(flows: &mut [Flow], wanted: &[f64], period: Duration) -> Vec<f64> {
+/// Moves the shares towards the wanted ones, none faster than the slew rate. All moves of a tick
+/// are slowed alike, because what one share loses the others gain. Without any measurement, all
+/// proxies cover the same part of their way per second, so that no zone is fuller on the way than
+/// at its ends.
+fn approach(flows: &mut [Flow], wanted: &[f64], period: Duration, is_measured: bool) -> Vec<f64> {
     let seconds = period.as_secs_f64();
-    let gain = 1.0 - (1.0 - GAIN_PER_SECOND).powf(seconds);
-    let slew = SLEW_PER_SECOND * seconds;
+    let part = |per_second: f64| 1.0 - (1.0 - per_second).powf(seconds);
+    let longest = flows
+        .iter()
+        .zip(wanted)
+        .map(|(flow, wanted)| (wanted - flow.share).abs())
+        .fold(0.0, f64::max);
+    let gain = if is_measured {
+        part(GAIN_PER_SECOND).min(SLEW_PER_SECOND * seconds / longest)
+    } else {
+        part(SLEW_PER_SECOND)
+    };
     for (flow, wanted) in flows.iter_mut().zip(wanted) {
-        flow.share += (gain * (wanted - flow.share)).clamp(-slew, slew);
+        flow.share += gain * (wanted - flow.share);
     }
     let total: f64 = flows.iter().map(|flow| flow.share).sum();
     if total > 0.0 {
         flows.iter_mut().for_each(|flow| flow.share /= total);
     }
     flows.iter().map(|flow| flow.share).collect()
-}
-
-/// Floors of the shares, and the shares to start with.
-struct Limits {
-    hosts: Vec<f64>,
-    has_local_locality: bool,
-    /// Share that always goes to other localities; 0 when there are none.
-    probe: f64,
-    local_probe: f64,
-    by_host_count: bool,
-}
-
-impl Limits {
-    fn new(
-        controls: &ControllerSettings,
-        slots: &[(&Locality, ControlledSlot)],
-        has_local_locality: bool,
-    ) -> Self {
-        let eligible = slots.iter().map(|(_, slot)| slot.smoothed.eligible);
-        let hosts: Vec<f64> = eligible.collect();
-        let remote: f64 = hosts.iter().skip(1).sum();
-        let own = hosts.first().copied().unwrap_or(0.0);
-        let probe = if has_local_locality && remote > 0.0 && own > 0.0 {
-            controls.remote_probe
-        } else {
-            0.0
-        };
-        Self {
-            hosts,
-            has_local_locality,
-            probe,
-            local_probe: controls.local_floor,
-            by_host_count: controls.start_by_host_count,
-        }
-    }
-
-    fn has_local_hosts(&self) -> bool {
-        self.has_local_locality && self.hosts.first().is_some_and(|&own| own > 0.0)
-    }
-
-    /// Returns the minimum share of the local locality: its probe while it has hosts.
-    fn local_floor(&self) -> f64 {
-        if self.has_local_hosts() {
-            self.local_probe
-        } else {
-            0.0
-        }
-    }
-
-    /// Returns the shares of the remote localities, in proportion to their hosts.
-    fn remote_shares(&self) -> Vec<f64> {
-        let remote: f64 = self.hosts.iter().skip(1).sum();
-        let share = |hosts: &f64| if remote > 0.0 { hosts / remote } else { 0.0 };
-        self.hosts.iter().skip(1).map(share).collect()
-    }
-
-    /// Returns the shares to use before any report.
-    fn start(&self) -> Vec<f64> {
-        let own = self.hosts.first().copied().unwrap_or(0.0);
-        if self.has_local_locality && own > 0.0 && !self.by_host_count {
-            let probes = self
-                .remote_shares()
-                .into_iter()
-                .map(|share| share * self.probe);
-            return std::iter::once(1.0 - self.probe).chain(probes).collect();
-        }
-        let total: f64 = self.hosts.iter().sum();
-        let share = |hosts: &f64| if total > 0.0 { hosts / total } else { 0.0 };
-        self.hosts.iter().map(share).collect()
-    }
-
-    /// Normalizes shares, applies the floors, and removes slots without hosts.
-    fn apply(&self, mut shares: Vec<f64>) -> Vec<f64> {
-        for (share, &hosts) in shares.iter_mut().zip(&self.hosts) {
-            if hosts <= 0.0 || !share.is_finite() {
-                *share = 0.0;
-            }
-        }
-        let total: f64 = shares.iter().sum();
-        if total <= 0.0 {
-            return self.start();
-        }
-        shares.iter_mut().for_each(|share| *share /= total);
-        if let Some(own) = shares.first().copied()
-            && own < self.local_floor()
-        {
-            let scale = (1.0 - self.local_floor()) / (1.0 - own);
-            shares.iter_mut().skip(1).for_each(|share| *share *= scale);
-            shares[0] = self.local_floor();
-        }
-        shares
-    }
 }
 
 fn outcome(
@@ -494,7 +468,7 @@ fn outcome(
         let smoothed = slots.iter().map(|(_, slot)| slot.smoothed);
         smoothed.filter(|slot| slot.eligible > 0.0)
     };
-    let full = |slot: SmoothedSlot| !slot.cold && !slot.stale && slot.utilization >= OVERLOADED;
+    let full = |slot: SmoothedSlot| slot.is_measured() && slot.utilization >= OVERLOADED;
     let spills = local && kept < 1.0 - limits.probe - 1e-3;
     LocalityWeights {
         all_local: local && kept >= 1.0 - 1e-9,

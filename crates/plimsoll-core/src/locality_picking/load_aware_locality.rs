@@ -7,6 +7,7 @@
 //! loop; `convergent` replaces the last three stages by a controller that settles.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::model::load_aware_locality::{ColdStart, LoadAwareLocality, RemoteMean};
 use crate::model::locality::Locality;
@@ -31,13 +32,45 @@ pub struct SmoothedSlot {
     pub utilization: f64,
     /// The slot reported earlier, but no host has a valid report now.
     pub stale: bool,
+    /// How long the slot has been stale.
+    pub silent: Duration,
     pub cold: bool,
+}
+
+/// How long an expired utilization is still compared, as in Envoy: a gap in the reports must not
+/// send requests across zones.
+const COMPARED: Duration = Duration::from_secs(30);
+/// How long the hosts of a silent slot are weighed whole, as in Envoy. Whole hosts attract more
+/// than those that report some load: within a minute, a silent zone must neither attract nor repel.
+const WHOLE: Duration = Duration::from_secs(55);
+
+impl SmoothedSlot {
+    /// Whether the last reports expired so long ago that they say nothing any more.
+    pub fn is_forgotten(&self) -> bool {
+        self.silent > COMPARED
+    }
+
+    /// Whether the silence has lasted so long that the slot counts as an average one.
+    fn is_average(&self) -> bool {
+        self.silent > WHOLE
+    }
+
+    /// Whether a host of the slot has a valid report.
+    pub const fn is_measured(&self) -> bool {
+        !self.cold && !self.stale
+    }
 }
 
 /// Smoothed utilization of the localities of one priority and class.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Smoother {
-    smoothed: BTreeMap<Locality, f64>,
+    smoothed: BTreeMap<Locality, Smoothed>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Smoothed {
+    utilization: f64,
+    silent: Duration,
 }
 
 /// Result of one tick for one priority and class.
@@ -57,9 +90,28 @@ pub struct LocalityWeights {
 }
 
 impl Smoother {
+    /// Takes the next sample of these localities as it is: their smoothed value is as old as the
+    /// silence of their hosts was long.
+    pub fn restart<'a>(&mut self, slots: impl Iterator<Item = &'a SlotLoad>) {
+        for slot in slots {
+            if let Some(sample) = slot.utilization {
+                let smoothed = Smoothed {
+                    utilization: sample,
+                    silent: Duration::ZERO,
+                };
+                self.smoothed.insert(slot.locality.clone(), smoothed);
+            }
+        }
+    }
+
     /// Stage 2: blends the new means into the stored ones; the first sample of a locality is taken
     /// as it is. Removed localities are forgotten.
-    pub fn smooth(&mut self, alpha: f64, slots: &[SlotLoad]) -> Vec<SmoothedSlot> {
+    pub fn smooth(
+        &mut self,
+        alpha: f64,
+        period: Duration,
+        slots: &[SlotLoad],
+    ) -> Vec<SmoothedSlot> {
         let mut kept = BTreeMap::new();
         let smooth = |slot: &SlotLoad| {
             #[expect(clippy::cast_precision_loss, reason = "host counts")]
@@ -71,19 +123,31 @@ impl Smoother {
                 };
             }
             let previous = self.smoothed.get(&slot.locality).copied();
-            let value = match (slot.utilization, previous) {
-                (Some(sample), None) => Some(sample),
-                (Some(sample), Some(previous)) => Some(alpha * sample + (1.0 - alpha) * previous),
-                (None, previous) => previous,
+            let next = match (slot.utilization, previous) {
+                (Some(sample), previous) => Some(Smoothed {
+                    utilization: previous.map_or(sample, |previous| {
+                        alpha * sample + (1.0 - alpha) * previous.utilization
+                    }),
+                    silent: Duration::ZERO,
+                }),
+                (None, previous) => previous.map(|previous| Smoothed {
+                    silent: previous.silent.saturating_add(period),
+                    ..previous
+                }),
             };
-            if let Some(value) = value {
-                kept.insert(slot.locality.clone(), value);
+            if let Some(next) = next {
+                kept.insert(slot.locality.clone(), next);
             }
+            let Smoothed {
+                utilization,
+                silent,
+            } = next.unwrap_or_default();
             SmoothedSlot {
                 eligible,
-                utilization: value.unwrap_or(0.0),
-                stale: slot.utilization.is_none() && previous.is_some(),
-                cold: value.is_none(),
+                utilization,
+                stale: !silent.is_zero(),
+                silent,
+                cold: next.is_none(),
             }
         };
         let smoothed = slots.iter().map(smooth).collect();
@@ -99,7 +163,8 @@ impl Smoother {
         slots: &[SlotLoad],
         has_local_locality: bool,
     ) -> LocalityWeights {
-        let smoothed = self.smooth(settings.alpha(), slots);
+        let period = settings.weight_update_period();
+        let smoothed = self.smooth(settings.alpha(), period, slots);
         headroom_weights(settings, &smoothed, has_local_locality)
     }
 }
@@ -111,7 +176,7 @@ pub fn headroom_weights(
     has_local_locality: bool,
 ) -> LocalityWeights {
     let mut outcome = LocalityWeights {
-        weights: slots.iter().map(base_weight).collect(),
+        weights: base_weights(slots),
         stale_localities: slots.iter().filter(|slot| slot.stale).count() as u64,
         ..Default::default()
     };
@@ -137,16 +202,31 @@ pub fn headroom_weights(
     outcome
 }
 
-/// Stage 3: hosts × headroom; a stale slot counts by its hosts.
-fn base_weight(slot: &SmoothedSlot) -> f64 {
-    if slot.stale {
-        slot.eligible
-    } else {
-        slot.eligible * (1.0 - slot.utilization).max(0.0)
-    }
+/// Stage 3: hosts × headroom; a stale slot counts by its hosts, and after a while as one with the
+/// mean utilization of those that report.
+fn base_weights(slots: &[SmoothedSlot]) -> Vec<f64> {
+    let measured = || slots.iter().filter(|slot| slot.is_measured());
+    let hosts: f64 = measured().map(|slot| slot.eligible).sum();
+    let used: f64 = measured()
+        .map(|slot| slot.eligible * slot.utilization)
+        .sum();
+    let mean = if hosts > 0.0 { used / hosts } else { 0.0 };
+    let headroom = |slot: &SmoothedSlot| {
+        let utilization = match (slot.is_average(), slot.stale) {
+            (true, _) => mean,
+            (false, true) => 0.0,
+            (false, false) => slot.utilization,
+        };
+        slot.eligible * (1.0 - utilization).max(0.0)
+    };
+    slots.iter().map(headroom).collect()
 }
 
-/// Stage 4: all stays local unless the local locality is hotter by more than the threshold.
+/// Stage 4: all stays local unless the local locality is hotter by more than the threshold. If the
+/// reports of the local locality expired a while ago, nothing is known of that, and hosts decide:
+/// Envoy compares its last utilization forever, and a zone that was cool then stays local however
+/// hot it is (decision 0025). After a while without a report from any other locality, there is
+/// nothing to compare with, and hosts decide as well.
 fn prefer_local(
     settings: &LoadAwareLocality,
     slots: &[SmoothedSlot],
@@ -154,10 +234,16 @@ fn prefer_local(
     outcome: &mut LocalityWeights,
 ) {
     let Some(own) = slots.first() else { return };
-    if own.eligible <= 0.0 || remote_hosts <= 0.0 {
+    if own.eligible <= 0.0 || remote_hosts <= 0.0 || own.is_forgotten() {
         return;
     }
-    let mean = remote_mean(settings.remote_mean(), &slots[1..], remote_hosts);
+    let remotes = &slots[1..];
+    let is_known = |slot: &SmoothedSlot| !slot.cold && !slot.is_average();
+    if remotes.iter().any(SmoothedSlot::is_average) && !remotes.iter().any(is_known) {
+        outcome.weights = slots.iter().map(|slot| slot.eligible).collect();
+        return;
+    }
+    let mean = remote_mean(settings.remote_mean(), remotes, remote_hosts);
     if own.utilization <= mean + settings.utilization_variance_threshold() {
         outcome.weights.iter_mut().for_each(|weight| *weight = 0.0);
         outcome.weights[0] = 1.0;
@@ -168,21 +254,28 @@ fn prefer_local(
     }
 }
 
+/// Returns the mean utilization of the remote slots. Reports that expired a while ago do not count,
+/// unless there are no others.
 fn remote_mean(rule: RemoteMean, remotes: &[SmoothedSlot], remote_hosts: f64) -> f64 {
-    let reporting: f64 = remotes
+    let is_any_known = remotes
         .iter()
-        .filter(|slot| !slot.cold)
-        .map(|slot| slot.eligible)
-        .sum();
-    let hosts = match rule {
+        .any(|slot| !slot.cold && !slot.is_forgotten());
+    let used = || {
+        let slots = remotes.iter();
+        slots.filter(|slot| !is_any_known || !slot.is_forgotten())
+    };
+    let hosts: f64 = used().map(|slot| slot.eligible).sum();
+    let reporting = used().filter(|slot| !slot.cold);
+    let reporting: f64 = reporting.map(|slot| slot.eligible).sum();
+    let counted = match rule {
         RemoteMean::ReportingOnly if reporting > 0.0 => reporting,
+        _ if hosts > 0.0 => hosts,
         _ => remote_hosts,
     };
-    remotes
-        .iter()
+    used()
         .map(|slot| slot.utilization * slot.eligible)
         .sum::<f64>()
-        / hosts
+        / counted
 }
 
 /// Stage 5: remote slots get at least their probe share, by hosts, so that they keep reporting.

@@ -18,6 +18,10 @@
 //! Streams whose headers come with their first message wait for a long time without anything being
 //! slow. As latency they weigh little, because times are averaged as logarithms; in flight they
 //! form a constant floor, and only requests above the floor count.
+//!
+//! A locality that answers nothing while nothing waits gets no requests: the proxy is idle. Its
+//! estimate then ages and the controller holds its share; it is not forgotten at once, because no
+//! requests follow it.
 
 use crate::host::Window;
 
@@ -27,6 +31,9 @@ const MEMORY_REQUESTS: f64 = 1_000.0;
 const MEMORY_SECONDS: f64 = 10.0;
 /// Responses needed before a locality has an estimate.
 const KNOWN_REQUESTS: f64 = 100.0;
+/// After this time without responses, the mean of the earlier ones counts as few: what it says is
+/// history, and new responses soon outweigh it.
+const FORGOTTEN_SECONDS: f64 = 60.0;
 /// Time constant with which the floor of requests in flight follows long-lived requests.
 const FLOOR_SECONDS: f64 = 60.0;
 const RATE_SECONDS: f64 = 5.0;
@@ -41,6 +48,8 @@ pub(crate) struct Estimate {
     seen: f64,
     /// Mean age of the responses that `mean` is based on, in seconds.
     age: f64,
+    /// Seconds since the last response.
+    quiet: f64,
     /// Requests issued per second; `None` before the first window.
     rate: Option<f64>,
     /// Number of requests that wait for response headers all the time, such as streams.
@@ -55,8 +64,13 @@ impl Estimate {
         self.observe_in_flight(window, seconds);
         if window.answered == 0 {
             self.age += seconds;
+            self.quiet += seconds;
             return;
         }
+        if self.quiet > FORGOTTEN_SECONDS {
+            self.seen = self.seen.min(KNOWN_REQUESTS);
+        }
+        self.quiet = 0.0;
         let answered = window.answered as f64;
         let memory = (answered * MEMORY_SECONDS / seconds).max(MEMORY_REQUESTS);
         let alpha = answered / (answered + self.seen.min(memory));
@@ -95,6 +109,15 @@ impl Estimate {
             0.0
         } else {
             self.age
+        }
+    }
+
+    /// Returns the seconds without news; a backlog is news at any time.
+    pub(crate) const fn quiet(&self) -> f64 {
+        if self.backlog > self.mean {
+            0.0
+        } else {
+            self.quiet
         }
     }
 }

@@ -117,6 +117,9 @@ pub struct ZoneRouting {
     pub percentages: Vec<Percentages>,
     /// Whether the split comes from `OBSERVED_LOAD` instead of the percentages.
     pub observed: bool,
+    /// Localities whose requests fail, because of which host counts take the place of
+    /// `OBSERVED_LOAD` (decision 0038).
+    pub failing: Vec<Locality>,
 }
 
 impl ZoneRouting {
@@ -127,6 +130,7 @@ impl ZoneRouting {
             preconditions: Vec::new(),
             percentages: Vec::new(),
             observed: false,
+            failing: Vec::new(),
         }
     }
 
@@ -291,6 +295,7 @@ pub fn regenerate(
             preconditions,
             percentages: Vec::new(),
             observed: false,
+            failing: Vec::new(),
         };
     }
     let whole = if demand.is_measured() {
@@ -309,6 +314,7 @@ pub fn regenerate(
         preconditions,
         percentages: shares.iter().map(basis_points).collect(),
         observed: false,
+        failing: Vec::new(),
     }
 }
 

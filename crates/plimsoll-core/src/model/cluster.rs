@@ -5,9 +5,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::client_side_weighted_round_robin::OobReporting;
 use super::endpoint_policy::EndpointPolicy;
 use super::load_aware_locality::{LoadAwareLocality, SpillController};
-use super::orca::MetricName;
+use super::orca::{EndpointLoadMetricsFormat, MetricName};
 use super::subset::LbSubsetConfig;
 use super::zone_aware::{DEFAULT_STALENESS_THRESHOLD, LocalityBasis, RuntimeOverrides, ZoneAware};
 use crate::units::{FieldError, Percent};
@@ -101,6 +102,8 @@ pub struct ClusterConfigParts {
     pub runtime: RuntimeOverrides,
     /// Backend metrics that load reports aggregate (gRFC A85); unknown names are ignored.
     pub lrs_report_endpoint_metrics: Vec<String>,
+    /// Format in which requests ask hosts for load reports; `None` does not ask.
+    pub endpoint_load_metrics_format: Option<EndpointLoadMetricsFormat>,
     pub lb_subset_config: Option<LbSubsetConfig>,
     /// Keeps literals open for new fields: write `..Default::default()`.
     #[doc(hidden)]
@@ -129,6 +132,7 @@ pub struct ClusterConfig {
     locality_sampling: Option<LocalitySampling>,
     health_checking: HealthChecking,
     lrs_report_endpoint_metrics: Vec<MetricName>,
+    endpoint_load_metrics_format: Option<EndpointLoadMetricsFormat>,
     lb_subset_config: Option<Arc<LbSubsetConfig>>,
 }
 
@@ -180,6 +184,7 @@ impl ClusterConfig {
                 .iter()
                 .map(|name| MetricName::new(name))
                 .collect(),
+            endpoint_load_metrics_format: parts.endpoint_load_metrics_format,
             lb_subset_config: parts.lb_subset_config.map(Arc::new),
         })
     }
@@ -190,6 +195,7 @@ impl ClusterConfig {
         let names = self.lrs_report_endpoint_metrics.iter();
         ClusterConfigParts {
             lrs_report_endpoint_metrics: names.map(|name| name.as_str().to_owned()).collect(),
+            endpoint_load_metrics_format: self.endpoint_load_metrics_format,
             name: self.name.as_ref().to_owned(),
             healthy_panic_threshold: Some(f64::from(self.panic_threshold)),
             locality_policy: self.locality_policy,
@@ -216,6 +222,28 @@ impl ClusterConfig {
     pub fn with_subsets_of(&self, other: &Self) -> Self {
         Self {
             lb_subset_config: other.lb_subset_config.clone(),
+            ..self.clone()
+        }
+    }
+
+    /// Returns the same cluster with the panic threshold of another one.
+    #[must_use]
+    pub fn with_panic_threshold_of(&self, other: &Self) -> Self {
+        Self {
+            panic_threshold: other.panic_threshold,
+            ..self.clone()
+        }
+    }
+
+    /// Returns the same cluster with the settings of another one that Envoy does not have
+    /// (`plimsoll`), as far as they are written there.
+    #[must_use]
+    pub fn with_extensions_of(&self, other: &Self) -> Self {
+        Self {
+            locality_sampling: other.locality_sampling.or(self.locality_sampling),
+            endpoint_load_metrics_format: other
+                .endpoint_load_metrics_format
+                .or(self.endpoint_load_metrics_format),
             ..self.clone()
         }
     }
@@ -270,13 +298,14 @@ impl ClusterConfig {
         changed
     }
 
-    /// Returns the same cluster with `load_aware_locality` following host reports alone. Other
-    /// policies are returned unchanged.
+    /// Returns the same cluster with measured demand leading `load_aware_locality` with at most
+    /// `percent` of its influence; at 0, host reports alone decide. Other policies are returned
+    /// unchanged.
     #[must_use]
-    pub fn without_demand_feed_forward(&self) -> Self {
+    pub fn with_demand_feed_forward(&self, percent: u32) -> Self {
         let mut changed = self.clone();
         if let LocalityPolicy::LoadAwareLocality(settings) = &self.locality_policy {
-            let settings = settings.clone().without_demand_feed_forward();
+            let settings = settings.clone().with_demand_feed_forward(percent);
             changed.locality_policy = LocalityPolicy::LoadAwareLocality(settings);
         }
         changed
@@ -342,6 +371,24 @@ impl ClusterConfig {
         lb_subset_config: Option<&Arc<LbSubsetConfig>>,
         /// Backend metrics that load reports aggregate.
         lrs_report_endpoint_metrics: &[MetricName],
+        /// Format in which requests ask hosts for load reports; `None` does not ask.
+        endpoint_load_metrics_format: Option<EndpointLoadMetricsFormat>,
+    }
+
+    /// Returns the settings of out-of-band load reports, merged from the locality policy and the
+    /// endpoint policy; `None` if neither enables them.
+    pub fn oob_reporting(&self) -> Option<OobReporting> {
+        let weights = match self.endpoint_policy() {
+            EndpointPolicy::ClientSideWeightedRoundRobin(settings) => settings.oob_reporting(),
+            _ => None,
+        };
+        let locality = self
+            .load_aware_locality()
+            .and_then(LoadAwareLocality::oob_reporting);
+        match (weights, locality) {
+            (Some(weights), Some(locality)) => Some(weights.merge(locality)),
+            (weights, locality) => weights.or(locality).cloned(),
+        }
     }
 
     /// Returns the settings of `load_aware_locality`, if that is the locality policy.
@@ -468,6 +515,32 @@ mod tests {
     }
 
     #[test]
+    fn settings_beside_the_policy_are_taken_from_another_cluster() {
+        let sampled = |healthy_panic_threshold, locality_sampling| {
+            let parts = ClusterConfigParts {
+                healthy_panic_threshold,
+                locality_sampling,
+                ..parts()
+            };
+            ClusterConfig::try_new(parts).unwrap()
+        };
+        let low = Some(LocalitySampling::LowDiscrepancy);
+        let (plain, other) = (sampled(None, None), sampled(Some(20.0), low));
+        assert_eq!(plain.with_panic_threshold_of(&other).panic_threshold(), 20);
+        assert_eq!(
+            plain.with_panic_threshold_of(&other).locality_sampling,
+            None
+        );
+        assert_eq!(plain.with_extensions_of(&other).locality_sampling, low);
+        assert_eq!(plain.with_extensions_of(&other).panic_threshold(), 50);
+        assert_eq!(
+            other.with_extensions_of(&plain),
+            other,
+            "nothing is written"
+        );
+    }
+
+    #[test]
     fn the_panic_threshold_truncates_and_runtime_caps_at_100() {
         let config = ClusterConfigParts {
             healthy_panic_threshold: Some(33.9),
@@ -526,7 +599,7 @@ mod tests {
             (of(LocalityPolicy::Flat), false, None),
             (load_aware(SpillController::Headroom), false, None),
             (convergent.clone(), true, minute),
-            (convergent.without_demand_feed_forward(), false, None),
+            (convergent.with_demand_feed_forward(0), false, None),
         ] {
             assert_eq!(config.uses_fleet(), fleet, "{config:?}");
             assert_eq!(config.staleness_threshold(), threshold, "{config:?}");

@@ -70,6 +70,9 @@ pub struct LoadAwareLocalityParts {
     pub local_probe_fraction: Option<f64>,
     /// Extension: measured demand is fed forward to CONVERGENT; default true. Not for HEADROOM.
     pub demand_feed_forward: Option<bool>,
+    /// Extension: part of the influence of measured demand that is in force, in percent; default
+    /// 100. Not for HEADROOM.
+    pub demand_feed_forward_percent: Option<u32>,
     /// Keeps literals open for new fields: write `..Default::default()`.
     #[doc(hidden)]
     pub _non_exhaustive: (),
@@ -91,7 +94,7 @@ pub struct LoadAwareLocality {
     remote_mean: RemoteMean,
     spill_controller: SpillController,
     local_probe_fraction: f64,
-    demand_feed_forward: bool,
+    demand_feed_forward_percent: u32,
 }
 
 /// CONVERGENT always sends some requests to local hosts so that they keep reporting (the lock-out
@@ -150,6 +153,7 @@ impl LoadAwareLocality {
             let reason = "needs spill_controller: CONVERGENT";
             return Err(FieldError::new("demand_feed_forward", reason));
         }
+        let percent = feed_forward_percent(&parts, convergent)?;
         let expiration = or(parts.weight_expiration_period, Duration::from_secs(180));
         let oob = OobReporting::try_new(parts.oob_reporting_period, parts.oob_reporting_config)?;
         let names = parts.metric_names_for_computing_utilization.iter();
@@ -168,7 +172,7 @@ impl LoadAwareLocality {
             remote_mean: parts.remote_mean,
             spill_controller: parts.spill_controller,
             local_probe_fraction: local_probe,
-            demand_feed_forward: convergent && parts.demand_feed_forward.unwrap_or(true),
+            demand_feed_forward_percent: percent,
         })
     }
 
@@ -189,17 +193,29 @@ impl LoadAwareLocality {
         self
     }
 
-    /// Returns the settings without measured demand: host reports alone decide.
+    /// Returns the settings with at most `percent` of the influence of measured demand; at 0, host
+    /// reports alone decide.
     #[must_use]
-    pub const fn without_demand_feed_forward(mut self) -> Self {
-        self.demand_feed_forward = false;
+    pub fn with_demand_feed_forward(mut self, percent: u32) -> Self {
+        self.demand_feed_forward_percent = self.demand_feed_forward_percent.min(percent);
         self
     }
 
+    /// Whether measured demand is fed forward while it is fresh (decision 0027); never with
+    /// HEADROOM.
+    pub const fn demand_feed_forward(&self) -> bool {
+        self.demand_feed_forward_percent > 0
+    }
+
+    /// Part of the influence of measured demand that is in force, 0.0 to 1.0.
+    pub(crate) fn feed_forward_part(&self) -> f64 {
+        f64::from(self.demand_feed_forward_percent) / 100.0
+    }
+
     getters! {
-        /// Whether measured demand is fed forward while it is fresh (decision 0027); never with
-        /// HEADROOM.
-        demand_feed_forward: bool,
+        /// Part of the influence of measured demand that is in force, in percent; 0 = host reports
+        /// alone decide, as always with HEADROOM.
+        demand_feed_forward_percent: u32,
         /// How often weights are recomputed.
         weight_update_period: Duration,
         /// Metrics from which utilization is computed, resolved.
@@ -231,6 +247,22 @@ impl LoadAwareLocality {
     /// Returns the out-of-band reporting interval; `None` = in-band reports only.
     pub fn oob_reporting_period(&self) -> Option<Duration> {
         self.oob_reporting.as_ref().map(OobReporting::period)
+    }
+}
+
+/// Returns the part of the influence of measured demand that is in force, in percent.
+fn feed_forward_percent(
+    parts: &LoadAwareLocalityParts,
+    is_convergent: bool,
+) -> Result<u32, FieldError> {
+    let error = |reason: String| FieldError::new("demand_feed_forward_percent", reason);
+    match parts.demand_feed_forward_percent {
+        Some(_) if !is_convergent => Err(error("needs spill_controller: CONVERGENT".to_owned())),
+        Some(percent) if percent > 100 => Err(error(format!(
+            "{percent} is not a percentage between 0 and 100"
+        ))),
+        _ if !is_convergent || parts.demand_feed_forward == Some(false) => Ok(0),
+        percent => Ok(percent.unwrap_or(100)),
     }
 }
 
@@ -338,6 +370,30 @@ mod tests {
             p.local_probe_fraction = Some(0.6);
         });
         assert_eq!(path(both), "local_probe_fraction");
+    }
+
+    #[test]
+    fn feed_forward_has_one_percentage() {
+        let percent = |controller, on, percent| {
+            let settings = checked(|p| {
+                p.spill_controller = controller;
+                (p.demand_feed_forward, p.demand_feed_forward_percent) = (on, percent);
+            });
+            settings.map(|settings| settings.demand_feed_forward_percent())
+        };
+        let convergent = |on, part| percent(SpillController::Convergent, on, part);
+        assert_eq!(convergent(None, None), Ok(100));
+        assert_eq!(convergent(Some(true), Some(1)), Ok(1));
+        assert_eq!(convergent(None, Some(0)), Ok(0));
+        assert_eq!(convergent(Some(false), Some(50)), Ok(0));
+        assert_eq!(percent(SpillController::Headroom, None, None), Ok(0));
+        for (controller, bad) in [
+            (SpillController::Convergent, 101),
+            (SpillController::Headroom, 100),
+        ] {
+            let error = percent(controller, None, Some(bad)).unwrap_err();
+            assert_eq!(error.path(), "demand_feed_forward_percent");
+        }
     }
 
     #[test]

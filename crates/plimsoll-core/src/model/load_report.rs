@@ -41,6 +41,10 @@ pub struct UpstreamLocalityStats {
     pub total_successful_requests: u64,
     pub total_error_requests: u64,
     pub total_requests_in_progress: u64,
+    /// Requests that failed before they were issued, which no report has: the server's side counts
+    /// them ([`Arrivals`](crate::planner::Arrivals)). `None` if it did not; then they are estimated
+    /// from the other counters.
+    pub total_unissued_requests: Option<u64>,
 }
 
 /// Load statistics that one balancer collected since the previous report.
@@ -96,20 +100,57 @@ impl MetricStats {
     }
 }
 
+impl UpstreamLocalityStats {
+    /// Returns the requests that arrived for this locality, whether or not they could be issued.
+    pub const fn arrived_requests(&self) -> u64 {
+        let unissued = self.unissued_requests();
+        self.total_issued_requests.saturating_add(unissued)
+    }
+
+    /// Returns the requests that failed before they were issued.
+    pub const fn unissued_requests(&self) -> u64 {
+        match self.total_unissued_requests {
+            Some(unissued) => unissued,
+            // As if as many had been in progress before.
+            None => self.unissued_since(self.total_requests_in_progress),
+        }
+    }
+
+    /// Returns the requests that failed before they were issued, if `before` were in progress at
+    /// the end of the previous report.
+    ///
+    /// Envoy counts a request whose connection failed or timed out as an error and never as issued.
+    /// What ended or is in progress, and was neither issued nor in progress before, is such an
+    /// error. Requests that ended without success or error (the client left) hide as many.
+    pub(crate) const fn unissued_since(&self, before: u64) -> u64 {
+        let seen = self
+            .total_successful_requests
+            .saturating_add(self.total_error_requests)
+            .saturating_add(self.total_requests_in_progress);
+        let issued = self.total_issued_requests.saturating_add(before);
+        let unissued = seen.saturating_sub(issued);
+        if unissued < self.total_error_requests {
+            unissued
+        } else {
+            self.total_error_requests
+        }
+    }
+}
+
 impl ClusterStats {
-    /// Returns the node's demand in requests per second: issued to any locality, plus dropped
-    /// (0022). `None` if the interval is zero.
+    /// Returns the node's demand in requests per second: what arrived for any locality, plus
+    /// dropped (0022). `None` if the interval is zero.
     pub fn demand_per_second(&self) -> Option<f64> {
         let seconds = self.load_report_interval.as_secs_f64();
         if seconds <= 0.0 {
             return None;
         }
-        let issued: u128 = self
+        let arrived: u128 = self
             .upstream_locality_stats
             .iter()
-            .map(|stats| u128::from(stats.total_issued_requests))
+            .map(|stats| u128::from(stats.arrived_requests()))
             .sum();
-        let requests = issued + u128::from(self.total_dropped_requests);
+        let requests = arrived + u128::from(self.total_dropped_requests);
         #[expect(
             clippy::cast_precision_loss,
             reason = "53 bits are precise enough for a rate"
@@ -118,20 +159,21 @@ impl ClusterStats {
     }
 
     /// Returns requests per second to each upstream locality with traffic, summed over priorities,
-    /// in order of locality.
+    /// in order of locality; a request whose connection failed counts.
     /// Where requests went is an outcome, never demand (decision 0022).
     pub fn sent_per_second(&self) -> Vec<(Locality, f64)> {
         let seconds = self.load_report_interval.as_secs_f64();
         let mut sent: BTreeMap<&Locality, f64> = BTreeMap::new();
         for stats in &self.upstream_locality_stats {
-            if stats.total_issued_requests == 0 || seconds <= 0.0 {
+            let requests = stats.arrived_requests();
+            if requests == 0 || seconds <= 0.0 {
                 continue;
             }
             #[expect(
                 clippy::cast_precision_loss,
                 reason = "53 bits are precise enough for a rate"
             )]
-            let rate = stats.total_issued_requests as f64 / seconds;
+            let rate = requests as f64 / seconds;
             *sent.entry(&stats.locality).or_default() += rate;
         }
         let sent = sent.into_iter();
@@ -162,6 +204,43 @@ mod tests {
         assert_eq!(rate, Some(10.0));
         let half = stats(&[5], 0, Duration::from_millis(500)).demand_per_second();
         assert_eq!(half, Some(10.0));
+    }
+
+    /// Issued, successful and failed requests of one report, alone, and what arrived.
+    #[test]
+    fn failed_connections_arrived_although_they_were_not_issued() {
+        let cases = [
+            ("all answered", 100, 100, 0, 100),
+            ("answered with errors", 100, 60, 40, 100),
+            ("every connection refused", 0, 0, 70, 70),
+            ("half of the hosts refuse", 50, 50, 50, 100),
+            ("black hole: in flight, then timed out", 40, 0, 10, 40),
+            ("requests of earlier intervals end", 10, 90, 0, 10),
+            ("earlier requests end beside refused ones", 10, 90, 5, 15),
+            ("idle", 0, 0, 0, 0),
+        ];
+        for (name, issued, successful, error, arrived) in cases {
+            let stats = UpstreamLocalityStats {
+                total_issued_requests: issued,
+                total_successful_requests: successful,
+                total_error_requests: error,
+                ..Default::default()
+            };
+            assert_eq!(stats.arrived_requests(), arrived, "{name}");
+        }
+    }
+
+    #[test]
+    fn failed_connections_are_sent_and_demand() {
+        let mut stats = stats(&[30, 0], 0, Duration::from_secs(10));
+        for (stats, place) in stats.upstream_locality_stats.iter_mut().zip(["a", "b"]) {
+            stats.locality = Locality::zone_only(place);
+        }
+        stats.upstream_locality_stats[0].total_successful_requests = 30;
+        stats.upstream_locality_stats[1].total_error_requests = 70;
+        let [a, b] = ["a", "b"].map(Locality::zone_only);
+        assert_eq!(stats.demand_per_second(), Some(10.0));
+        assert_eq!(stats.sent_per_second(), [(a, 3.0), (b, 7.0)]);
     }
 
     #[test]

@@ -45,6 +45,28 @@ pub enum UtilizationPrecedence {
     NamedMetricsFirst,
 }
 
+/// Format in which requests ask hosts for load reports, for servers that report only when asked
+/// (vLLM, Triton): the value of the request header `endpoint-load-metrics-format`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndpointLoadMetricsFormat {
+    /// Name-value pairs, as gRPC servers write them.
+    Text,
+    Json,
+    /// Base64 of the protobuf message.
+    Bin,
+}
+
+impl EndpointLoadMetricsFormat {
+    /// Returns the value of the header.
+    pub const fn header_value(self) -> &'static str {
+        match self {
+            Self::Text => "TEXT",
+            Self::Json => "JSON",
+            Self::Bin => "BIN",
+        }
+    }
+}
+
 impl OrcaLoadReport {
     /// Returns the utilization that represents this report's load, 0 if it has none.
     ///

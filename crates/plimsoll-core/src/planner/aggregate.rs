@@ -14,6 +14,7 @@ use std::time::Duration;
 use super::config::{PLAUSIBLE_INTERVAL, PlannerConfig};
 use super::event::{IgnoreReason, LeaveReason};
 use super::node_reports::{NodeReports, Report};
+use super::outcomes::{FleetOutcomes, outcomes};
 use super::ranks::Ranks;
 pub(super) use super::rate::Rate;
 use super::smoothing::follow;
@@ -102,6 +103,8 @@ pub(super) struct Reports {
     ranks: Ranks,
     /// The most that a node may add to the sum of the fleet; `None` with too few nodes.
     cap: Option<Rate>,
+    /// What became of requests, in the reports of `nodes`.
+    pub(super) outcomes: FleetOutcomes,
 }
 
 impl Reports {
@@ -133,13 +136,26 @@ impl Reports {
             .or_insert_with(|| NodeReports::new(node.locality.clone()));
         let total = known.total();
         if known.locality != node.locality {
+            for (cluster, report) in known.reports() {
+                let outcomes = &mut self.outcomes;
+                outcomes.replace(cluster, &known.locality, &report.outcomes, &[]);
+                outcomes.replace(cluster, &node.locality, &[], &report.outcomes);
+            }
             reported.moved_from =
                 Some(known.move_to(&node.locality, &mut reported.effects.changes));
         }
         known.disconnected_at = None;
         let mut touched = BTreeSet::new();
         for (stats, rate) in rates {
-            let report = new_report(known, stats, rate, config, now);
+            let report = new_report(known, stats, rate, self.cap, config, now);
+            let before = known.report(&stats.cluster_name);
+            let before = before.map_or(&[][..], |before| &before.outcomes);
+            self.outcomes.replace(
+                &stats.cluster_name,
+                &node.locality,
+                before,
+                &report.outcomes,
+            );
             let covered = stats.load_report_interval.min(*PLAUSIBLE_INTERVAL.end());
             reported.interval = reported.interval.max(report.expected).max(covered);
             known.insert(&stats.cluster_name, report);
@@ -222,17 +238,24 @@ impl Reports {
         cluster: Option<&Arc<str>>,
     ) -> BTreeMap<(&Locality, &Locality), f64> {
         let mut flows = BTreeMap::new();
-        for node in self.nodes.values() {
+        for (node, report) in self.reports(cluster) {
+            for (to, rate) in &report.sent {
+                *flows.entry((&node.locality, to)).or_default() += rate;
+            }
+        }
+        flows
+    }
+
+    /// The latest reports of all nodes about one upstream cluster or all.
+    fn reports(&self, cluster: Option<&Arc<str>>) -> impl Iterator<Item = (&NodeReports, &Report)> {
+        self.nodes.values().flat_map(move |node| {
             let one = cluster.map(|cluster| node.report(cluster).into_iter());
             let all = cluster
                 .is_none()
                 .then(|| node.reports().map(|(_, report)| report));
             let reports = one.into_iter().flatten().chain(all.into_iter().flatten());
-            for (to, rate) in reports.flat_map(|report| &report.sent) {
-                *flows.entry((&node.locality, to)).or_default() += rate;
-            }
-        }
-        flows
+            reports.map(move |report| (node, report))
+        })
     }
 
     /// Request rates of every upstream cluster, by source, with sorted destinations.
@@ -260,8 +283,13 @@ impl Reports {
         };
         let total = node.total();
         let mut removed = Vec::new();
-        if !node.remove_expired(config, now, &mut removed) {
+        let reports = node.remove_expired(config, now, &mut removed);
+        if reports.is_empty() {
             return expired;
+        }
+        for (cluster, report) in &reports {
+            let outcomes = &mut self.outcomes;
+            outcomes.replace(cluster, &node.locality, &report.outcomes, &[]);
         }
         if node.is_empty() {
             let reason = match node.disconnected_at {
@@ -277,6 +305,18 @@ impl Reports {
             self.nodes.remove(node_id);
         }
         expired
+    }
+
+    /// Whether the sums of outcomes are those of the latest reports.
+    #[cfg(test)]
+    pub(super) fn outcomes_are_sums(&self) -> bool {
+        let mut sums = FleetOutcomes::default();
+        for node in self.nodes.values() {
+            for (cluster, report) in node.reports() {
+                sums.replace(cluster, &node.locality, &[], &report.outcomes);
+            }
+        }
+        sums == self.outcomes
     }
 
     pub(super) fn deadline(&self, node_id: &str, config: &PlannerConfig) -> Option<Instant> {
@@ -374,6 +414,7 @@ fn new_report(
     node: &NodeReports,
     stats: &ClusterStats,
     rate: Rate,
+    cap: Option<Rate>,
     config: &PlannerConfig,
     now: Instant,
 ) -> Report {
@@ -394,6 +435,7 @@ fn new_report(
     Report {
         rate,
         sent,
+        outcomes: outcomes(stats, cap),
         covered,
         expected: covered.max(last.map_or(requested, |last| last.covered)),
         at: now,

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::fractions::{ReportedZone, fractions, largest_remainder};
-use super::weights::locality_weights;
+use super::weights::{RampStart, ramped_weights};
 use crate::counts::HostSetCounts;
 use crate::model::locality::Locality;
 use crate::model::zone_aware::ZoneAware;
@@ -18,17 +18,20 @@ pub struct Distribution {
     pub to: Vec<(Locality, u32)>,
 }
 
-/// Computes the distribution for every zone with demand. `demand` is that of all fleets together.
+/// Computes the distribution for every zone with demand. `demand` is that of all fleets together;
+/// `percent` of the requests follow it, and the others go to all hosts, as without a distribution.
 /// Zones from which nothing can be sent (the service has no healthy host) are left out.
 pub fn distributions(
     config: &ZoneAware,
     upstream: &HostSetCounts,
     demand: &BTreeMap<Locality, ReportedZone>,
+    percent: u32,
 ) -> Vec<Distribution> {
     let Some(zones) = fractions(demand, None) else {
         return Vec::new();
     };
-    let receivers = locality_weights(config, upstream, None, &zones);
+    let start = RampStart::Hosts;
+    let receivers = ramped_weights(config, start, upstream, None, &zones, percent);
     receivers
         .into_iter()
         .filter_map(|receiver| {
@@ -106,18 +109,37 @@ mod tests {
     fn the_worked_example_in_percent() {
         let upstream = upstream(&[("a", 3), ("b", 5), ("c", 2)]);
         let demand = demand(&[("a", 500.0), ("b", 350.0), ("c", 150.0)]);
-        let found = distributions(&rules(), &upstream, &demand);
+        let found = distributions(&rules(), &upstream, &demand, 100);
         assert_eq!(shown(&found), ["a: a=60 b=30 c=10", "b: b=100", "c: c=100"]);
+    }
+
+    #[test]
+    fn a_ramp_of_50_is_half_way_from_capacity() {
+        let upstream = upstream(&[("a", 3), ("b", 5), ("c", 2)]);
+        let demand = demand(&[("a", 500.0), ("b", 350.0), ("c", 150.0)]);
+        let at = |percent| shown(&distributions(&rules(), &upstream, &demand, percent));
+        let capacity = "a=30 b=50 c=20";
+        let start = ["a", "b", "c"].map(|zone| format!("{zone}: {capacity}"));
+        assert_eq!(at(0), start);
+        assert_eq!(
+            at(50),
+            [
+                "a: a=45 b=40 c=15",
+                "b: a=15 b=75 c=10",
+                "c: a=15 b=25 c=60"
+            ]
+        );
     }
 
     #[test]
     fn nothing_without_demand_or_hosts() {
         let hosts = upstream(&[("a", 3), ("b", 3)]);
-        assert!(distributions(&rules(), &hosts, &demand(&[])).is_empty());
+        assert!(distributions(&rules(), &hosts, &demand(&[]), 100).is_empty());
         let idle = demand(&[("a", 0.0)]);
-        assert!(distributions(&rules(), &hosts, &idle).is_empty());
+        assert!(distributions(&rules(), &hosts, &idle, 100).is_empty());
         let none = upstream(&[("a", 0)]);
-        assert!(distributions(&rules(), &none, &demand(&[("a", 1.0)])).is_empty());
+        let some = demand(&[("a", 1.0)]);
+        assert!(distributions(&rules(), &none, &some, 100).is_empty());
     }
 
     #[test]
@@ -137,7 +159,8 @@ mod tests {
                 .iter()
                 .map(|name| (*name, draw(1000) as f64))
                 .collect();
-            let found = distributions(&rules(), &upstream(&hosts), &demand(&rates));
+            let percent = u32::try_from(draw(101)).unwrap();
+            let found = distributions(&rules(), &upstream(&hosts), &demand(&rates), percent);
             for one in &found {
                 let sum: u32 = one.to.iter().map(|(_, percent)| percent).sum();
                 assert_eq!(sum, 100, "{one:?}");

@@ -39,6 +39,24 @@ pub enum PlannerEvent {
         reported_per_second: f64,
         counted_per_second: f64,
     },
+    /// Many more of the requests to an upstream zone fail than of those to another: its hosts are
+    /// no spare capacity (decision 0038).
+    ZoneFails {
+        fleet: Arc<str>,
+        upstream_cluster: Arc<str>,
+        locality: Locality,
+        /// In the latest reports of all nodes, 0 to 1. It can be small if only the requests from
+        /// one zone fail.
+        failed_share: f64,
+        /// Zones of the proxies whose requests fail; empty if those of all do.
+        from: Vec<Locality>,
+    },
+    /// No request to the zone has failed for a while: demand steers again.
+    ZoneRecovered {
+        fleet: Arc<str>,
+        upstream_cluster: Arc<str>,
+        locality: Locality,
+    },
     /// A load report was unusable; the node's previous report stays in force.
     ReportIgnored {
         fleet: Arc<str>,

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::aggregate::{Change, Reports};
+use super::failing::{self, Changed};
 use super::fractions::ReportedZone;
+use super::outcomes::Outcomes;
 use super::scope::ScopeState;
 use crate::model::load_report::ClusterStats;
 use crate::model::locality::Locality;
@@ -102,6 +104,38 @@ impl Fleet {
             }
         }
         (Cow::Owned(admitted), refused)
+    }
+
+    /// Finds the upstream zones of a scope whose requests fail or are not seen, at most once per
+    /// second.
+    pub(super) fn evaluate_failures(
+        &mut self,
+        key: &ScopeKey,
+        interval: Duration,
+        now: Instant,
+    ) -> Changed {
+        let Some(scope) = self.scopes.get_mut(key) else {
+            return Changed::default();
+        };
+        if !scope.failing.is_due(now) {
+            return Changed::default();
+        }
+        let outcomes = self.reports.outcomes.get(key);
+        let reporters = scope.reporters().filter(|(_, reporters)| *reporters > 0);
+        let reporters: BTreeSet<Locality> = reporters.map(|(zone, _)| zone.clone()).collect();
+        scope.unseen.evaluate(outcomes, &reporters, interval, now);
+        let compared = outcomes.map(failing::compared).unwrap_or_default();
+        scope.losses.evaluate(&compared, &reporters, now);
+        scope.failing.evaluate(&compared, &reporters, now)
+    }
+
+    /// Returns the share of failed requests in the latest reports, by upstream zone, 0 to 1.
+    pub(super) fn failed_shares(&self, key: &ScopeKey) -> BTreeMap<&Locality, f64> {
+        let outcomes = self.reports.outcomes.get(key);
+        outcomes
+            .into_iter()
+            .flat_map(Outcomes::failed_shares)
+            .collect()
     }
 
     pub(super) fn scope(&self, key: &ScopeKey) -> Option<&ScopeState> {

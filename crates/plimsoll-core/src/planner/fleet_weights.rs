@@ -10,6 +10,8 @@
 use std::net::SocketAddr;
 
 use super::fractions::{ZoneFraction, largest_remainder};
+use super::ramp::host_count_fractions;
+use crate::counts::HostSetCounts;
 use crate::model::assignment::ClusterLoadAssignment;
 use crate::model::health::{HealthClass, HealthFlags};
 use crate::model::locality::Locality;
@@ -132,6 +134,19 @@ pub fn fleet_weights(zones: &[ZoneFraction], hosts: &FleetHosts) -> FleetWeights
         sum.spread(total, &mut weights);
     }
     weights
+}
+
+/// Like [`fleet_weights`]; without demand (`zones` is empty), in proportion to the fleet's healthy
+/// hosts.
+pub fn weights_or_host_counts(
+    zones: &[ZoneFraction],
+    counts: &HostSetCounts,
+    hosts: &FleetHosts,
+) -> FleetWeights {
+    if zones.is_empty() {
+        return fleet_weights(&host_count_fractions(counts), hosts);
+    }
+    fleet_weights(zones, hosts)
 }
 
 struct ZoneSum<'a> {

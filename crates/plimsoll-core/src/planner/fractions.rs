@@ -45,13 +45,12 @@ pub fn largest_remainder(weights: &[u64], total: u64) -> Option<Vec<u64>> {
     if sum == 0 {
         return None;
     }
-    let quota = |weight: u64| u128::from(weight) * u128::from(total);
-    let mut shares: Vec<u64> = weights
+    let (mut shares, remainders): (Vec<u64>, Vec<u128>) = weights
         .iter()
-        .map(|&weight| u64::try_from(quota(weight) / sum).unwrap_or(total))
-        .collect();
+        .map(|&weight| divided(weight, total, sum))
+        .unzip();
     let mut order: Vec<usize> = (0..weights.len()).collect();
-    order.sort_by_key(|&index| Reverse(quota(weights[index]) % sum));
+    order.sort_by_key(|&index| Reverse(remainders[index]));
     let given: u64 = shares.iter().sum();
     // The rest is less than the number of weights, as every remainder is below one.
     let left = usize::try_from(total - given).unwrap_or(usize::MAX);
@@ -59,6 +58,17 @@ pub fn largest_remainder(weights: &[u64], total: u64) -> Option<Vec<u64>> {
         shares[index] += 1;
     }
     Some(shares)
+}
+
+/// Returns `weight · total ÷ sum`, rounded down, and the remainder. Divisions of 128 bits take
+/// several times as long, and few weights need them.
+fn divided(weight: u64, total: u64, sum: u128) -> (u64, u128) {
+    if let (Some(product), Ok(sum)) = (weight.checked_mul(total), u64::try_from(sum)) {
+        return (product / sum, u128::from(product % sum));
+    }
+    let product = u128::from(weight) * u128::from(total);
+    let share = u64::try_from(product / sum).unwrap_or(total);
+    (share, product % sum)
 }
 
 /// Like [`largest_remainder`] for real weights. Negative or non-finite weights count as 0.
@@ -130,6 +140,25 @@ pub(super) fn shared_fractions(zones: &[SharedZone]) -> Option<Vec<ZoneFraction>
         estimated: zone.estimated,
     };
     shares_of(zones.iter().map(zone).collect())
+}
+
+/// Computes the fractions of the demand of several fleets together, like [`fractions`]. Planned
+/// alone, two fleets whose demand is skewed in opposite directions would exchange requests for
+/// nothing. `None` if there is no demand.
+pub fn combined<'a>(
+    fleets: impl IntoIterator<Item = &'a [ZoneFraction]>,
+) -> Option<Vec<ZoneFraction>> {
+    let mut zones: BTreeMap<&Locality, ZoneFraction> = BTreeMap::new();
+    for zone in fleets.into_iter().flatten() {
+        let Some(sum) = zones.get_mut(&zone.locality) else {
+            zones.insert(&zone.locality, zone.clone());
+            continue;
+        };
+        sum.rate_per_second += zone.rate_per_second;
+        sum.reporters += zone.reporters;
+        sum.estimated &= zone.estimated;
+    }
+    shares_of(zones.into_values().collect())
 }
 
 /// Sorts zones and sets the share of each by its rate; `None` if no zone has any demand.
@@ -295,6 +324,38 @@ mod tests {
             table(&zones),
             expected.map(|(zone, bp, estimated)| (zone.to_string(), bp, estimated))
         );
+    }
+
+    #[test]
+    fn fleets_with_opposite_skew_are_level_together() {
+        let of = |zones: &[(&str, f64, u64)]| fractions(&known(zones), None).unwrap();
+        let (one, other) = (of(&[("a", 80.0, 4), ("b", 20.0, 1)]), of(&[("b", 80.0, 2)]));
+        let both = combined([&one[..], &other]).unwrap();
+        let expected = [("a", 4444, false), ("b", 5556, false)];
+        assert_eq!(
+            table(&both),
+            expected.map(|(zone, bp, estimated)| (zone.to_string(), bp, estimated))
+        );
+        assert_eq!((both[1].rate_per_second, both[1].reporters), (100.0, 3));
+        assert_eq!(
+            combined([&one[..]]),
+            Some(one),
+            "one fleet is as it is alone"
+        );
+        assert_eq!(combined([]), None);
+    }
+
+    #[test]
+    fn a_zone_is_estimated_if_no_fleet_knows_its_demand() {
+        let estimated = |hosts: &[(&str, u64)]| {
+            let known = known(&[("a", 500.0, 3)]);
+            fractions(&known, Some(&fleet(hosts))).unwrap()
+        };
+        let one = estimated(&[("a", 1), ("b", 1), ("c", 1)]);
+        let other = fractions(&known(&[("b", 100.0, 1)]), None).unwrap();
+        let both = combined([&one[..], &other]).unwrap();
+        let found: Vec<bool> = both.iter().map(|zone| zone.estimated).collect();
+        assert_eq!(found, [false, false, true]);
     }
 
     #[test]

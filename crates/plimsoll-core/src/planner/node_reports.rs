@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::aggregate::Change;
 use super::config::PlannerConfig;
+use super::outcomes::Outcome;
 use super::rate::Rate;
 use super::view::NodeView;
 use crate::model::locality::Locality;
@@ -39,6 +40,8 @@ pub(super) struct Report {
     pub(super) rate: Rate,
     /// Rate per upstream locality, smoothed, for display only: demand is never derived from it.
     pub(super) sent: Vec<(Locality, f64)>,
+    /// What became of the requests to each upstream locality.
+    pub(super) outcomes: Vec<(Locality, Outcome)>,
     /// The interval the report covered, or a newer one that the node was asked for since.
     pub(super) covered: Duration,
     /// The interval of the next report: the longer of the last two. A proxy that reconnects first
@@ -106,27 +109,29 @@ impl NodeReports {
         self.idle = self.total == Rate::ZERO;
     }
 
-    /// Removes the reports that have expired and records the changes of their clusters' sums.
-    /// Returns whether there were any; if so, [`Self::settle`] updates the other sums.
+    /// Removes the reports that have expired, records the changes of their clusters' sums, and
+    /// returns them by cluster; if there are any, [`Self::settle`] updates the other sums.
     pub(super) fn remove_expired(
         &mut self,
         config: &PlannerConfig,
         now: Instant,
         changes: &mut Vec<Change>,
-    ) -> bool {
+    ) -> Vec<(Arc<str>, Box<Report>)> {
         let is_due = |report: &Report| self.report_deadline(report, config) <= now;
         let reports = self.clusters.iter();
         let due: Vec<_> = reports
             .filter(|(_, report)| is_due(report))
             .map(|(cluster, _)| Arc::clone(cluster))
             .collect();
-        for cluster in &due {
-            if let Some(report) = self.clusters.remove(cluster) {
+        let mut removed = Vec::new();
+        for cluster in due {
+            if let Some(report) = self.clusters.remove(&cluster) {
                 self.total.subtract(report.rate);
-                changes.push(self.change(Some(Arc::clone(cluster)), report.counted, None));
+                changes.push(self.change(Some(Arc::clone(&cluster)), report.counted, None));
+                removed.push((cluster, report));
             }
         }
-        !due.is_empty()
+        removed
     }
 
     /// Counts the node with at most `cap`, its clusters in proportion, and records how the sums

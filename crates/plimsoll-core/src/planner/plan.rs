@@ -3,9 +3,11 @@
 //! There is one plan per [`PlanScope`]. `scope` decides when a plan is made and `fractions`
 //! computes it. Weights and encoding are the control plane's job (decision 0028).
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::fractions::ZoneFraction;
+use super::losses::Link;
 use crate::locality_picking::demand::FractionMap;
 use crate::model::locality::Locality;
 use crate::time::Instant;
@@ -33,7 +35,7 @@ pub enum UpdateCause {
     NoData,
     /// Every proxy has had time to report once, so sums are complete from here on.
     WarmedUp,
-    /// A zone appeared, disappeared, or its demand began or ceased to be estimated.
+    /// A zone appeared, disappeared, began or ceased to fail, or its demand to be estimated.
     ZonesChanged,
 }
 
@@ -52,6 +54,21 @@ pub struct Plan {
     pub observed_at: Instant,
     /// Every zone and its share, sorted by locality, summing to 10000. Empty without data.
     pub zones: Vec<ZoneFraction>,
+    /// Upstream zones whose requests fail. Their hosts are no spare capacity: while there are any,
+    /// proxies must be sent host counts instead of fractions.
+    pub failing: BTreeSet<Locality>,
+    /// Zones to which no proxy reports a request any more: nobody sends there, or what is sent
+    /// fails in a way that load reports do not have (decision 0022). While the fractions would send
+    /// requests to one, proxies must be sent host counts. Now and then it is tried.
+    pub unseen: BTreeSet<Locality>,
+    /// Zones that were unseen, or never seen, and are tried. Fractions that would send them more
+    /// than two requests in a hundred must be sent with a lower ramp ([`Plan::caution`]).
+    pub tried: BTreeSet<Locality>,
+    /// Shares of the requests between zones, and of all to an upstream zone, that fail there and
+    /// not elsewhere, 0 to 1, at the lower end of what chance allows. Links without are left out.
+    /// While the fractions would fail half a percent of all requests by them, proxies must be sent
+    /// host counts ([`Plan::caution`]).
+    pub failed_shares: BTreeMap<Link, f64>,
 }
 
 /// The part of a [`Plan`] from which another planner makes the same one
@@ -79,6 +96,12 @@ impl Plan {
     /// to host counts, at once or when the last fractions are stale.
     pub fn has_data(&self) -> bool {
         !self.zones.is_empty()
+    }
+
+    /// Whether receivers may follow the fractions: there are some, no upstream zone
+    /// fails, and requests to all of them are seen.
+    pub fn may_steer(&self) -> bool {
+        self.has_data() && self.failing.is_empty() && self.unseen.is_empty()
     }
 
     /// Whether this plan repeats the previous one to keep receivers fresh.

@@ -6,7 +6,7 @@ use crate::model::load_report::ClusterStats;
 
 /// Highest request rate that a single process can plausibly report, in requests per second. The
 /// fastest proxies reach a few million.
-const MAX_PLAUSIBLE_RATE: f64 = 1e7;
+pub(super) const MAX_PLAUSIBLE_RATE: f64 = 1e7;
 
 /// Millionths of a request per second. An integer, so that sums kept for months stay exact, and a
 /// zone whose proxies are all idle is exactly zero.

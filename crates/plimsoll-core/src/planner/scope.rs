@@ -3,15 +3,18 @@
 //! Sums follow the changes that `aggregate` reports, and `smoothing` follows the sums. This module
 //! decides whether receivers need an update and when to evaluate again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::aggregate::{Change, Rate};
 use super::config::PlannerConfig;
+use super::failing::FailingZones;
 use super::fractions::ZoneFraction;
+use super::losses::{Link, Losses};
 use super::plan::{Plan, UpdateCause};
 use super::smoothing::SmoothedRate;
+use super::unseen::UnseenZones;
 use crate::model::locality::Locality;
 use crate::time::Instant;
 
@@ -33,6 +36,9 @@ pub(super) struct ScopeState {
     warm_at: Instant,
     observed_at: Instant,
     published: Option<Published>,
+    pub(super) failing: FailingZones,
+    pub(super) unseen: UnseenZones,
+    pub(super) losses: Losses,
 }
 
 #[derive(Debug)]
@@ -52,13 +58,16 @@ struct Published {
 }
 
 impl ScopeState {
-    pub(super) const fn new(now: Instant) -> Self {
+    pub(super) fn new(now: Instant) -> Self {
         Self {
             zones: BTreeMap::new(),
             first_report: now,
             warm_at: now,
             observed_at: now,
             published: None,
+            failing: FailingZones::default(),
+            unseen: UnseenZones::default(),
+            losses: Losses::default(),
         }
     }
 
@@ -153,6 +162,21 @@ impl ScopeState {
         });
     }
 
+    /// Returns the upstream zones whose requests fail.
+    pub(super) const fn failing(&self) -> &BTreeSet<Locality> {
+        self.failing.zones()
+    }
+
+    /// Returns the zones to which no request is reported although there should be some.
+    pub(super) const fn unseen(&self) -> &BTreeSet<Locality> {
+        self.unseen.zones()
+    }
+
+    /// Returns the shares of the requests between zones that fail there and not elsewhere.
+    pub(super) const fn failed_shares(&self) -> &BTreeMap<Link, f64> {
+        self.losses.shares()
+    }
+
     pub(super) const fn observed_at(&self) -> Instant {
         self.observed_at
     }
@@ -182,6 +206,13 @@ impl ScopeState {
             (false, true) => return Some(UpdateCause::FirstData),
             (true, false) => return Some(UpdateCause::NoData),
             (true, true) => (),
+        }
+        if plan.failing != *self.failing()
+            || plan.unseen != *self.unseen()
+            || plan.tried != *self.unseen.tried()
+            || plan.failed_shares != *self.failed_shares()
+        {
+            return Some(UpdateCause::ZonesChanged);
         }
         if held_until.is_some_and(|until| now < until) {
             return None;
@@ -220,7 +251,12 @@ impl ScopeState {
                 && largest_move(&last.plan.zones, targets) >= worth;
             converging.then(|| now.saturating_add(SMOOTHING_TICK))
         });
-        [warm, held, heartbeat, tick].into_iter().flatten().min()
+        let recovered = self.failing.deadline();
+        // Both are evaluated together with the failing zones.
+        let [tried, ended] = [self.unseen.deadline(), self.losses.deadline()]
+            .map(|at| at.map(|at| self.failing.evaluated_from(at)));
+        let next = [warm, held, heartbeat, tick, recovered, tried, ended];
+        next.into_iter().flatten().min()
     }
 
     fn is_idle(&self, tau: Duration, now: Instant) -> bool {

@@ -1,9 +1,10 @@
 //! Tests of the planner through its public interface: reports and time in, plans and deadlines out.
 //!
 //! This file holds the test harness. The tests are in `reports` (which demand counts, where, how
-//! long), `intervals` (changes of the reporting interval), `updates` (when plans are made),
-//! `adopted` (plans of other planners), `closed_loop` (the effect of plans on routing), `views`
-//! (administrators' views) and `sequences` (random inputs).
+//! long), `intervals` (changes of the reporting interval), `failing` and `long_requests` (which
+//! zones fail, and which do not), `updates` (when plans are made), `adopted` (plans of other
+//! planners), `closed_loop` (the effect of plans on routing), `views` (administrators' views) and
+//! `sequences` (random inputs).
 
 use super::*;
 use crate::model::assignment::{AssignmentParts, LbEndpoint, LocalityParts};
@@ -13,7 +14,9 @@ use std::net::SocketAddr;
 
 mod adopted;
 mod closed_loop;
+mod failing;
 mod intervals;
+mod long_requests;
 mod reports;
 mod sequences;
 mod updates;
@@ -49,6 +52,7 @@ fn stats(cluster: &str, requests: u64, interval: Duration, to: &str) -> ClusterS
         upstream_locality_stats: vec![UpstreamLocalityStats {
             locality: zone(to),
             total_issued_requests: requests,
+            total_successful_requests: requests,
             ..Default::default()
         }],
         total_dropped_requests: 0,

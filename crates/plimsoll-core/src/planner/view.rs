@@ -208,6 +208,11 @@ impl<'a> ScopeView<'a> {
         })
     }
 
+    /// Returns the share of failed requests in the latest reports, by upstream zone, 0 to 1.
+    pub fn failed_shares(&self) -> BTreeMap<&'a Locality, f64> {
+        self.fleet.failed_shares(self.key)
+    }
+
     /// Whether some node has not had the time for its first report.
     pub fn is_warming_up(&self) -> bool {
         self.scope.is_warming_up(self.as_of.now)

@@ -2,7 +2,13 @@
 //!
 //! Public API only, as an embedder would use it. The interpreter of operation sequences (`ops.rs`)
 //! does not use this file, because the fuzz targets include it alone.
-#![allow(dead_code, reason = "each test crate uses a part")]
+
+pub(crate) mod ops;
+#[expect(
+    clippy::duplicate_mod,
+    reason = "a fuzz target includes each file alone"
+)]
+pub(crate) mod planner_ops;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -1,7 +1,7 @@
 //! Interpreter of operation sequences: maps a byte string to calls on a balancer and its pickers.
 //!
 //! Every string is valid, so that a fuzzer wastes none. After each operation the invariants of
-//! `checks.rs` are checked against a simple model. Used by `tests/ops.rs` with seeded random
+//! `checks.rs` are checked against a simple model. Used by `tests/suite/ops.rs` with seeded random
 //! strings and by the fuzz target `balancer_ops`. Included by path, with `ops/` beside it; uses the
 //! public API only.
 

@@ -1,7 +1,7 @@
 //! Interpreter of operation sequences for the planner: maps a byte string to reports and endpoints.
 //!
 //! The counterpart of `ops.rs`, with the same byte decoding and the same assignments. Used by
-//! `tests/planner_ops.rs` and by the fuzz target `planner_ops`; uses the public API only.
+//! `tests/suite/planner_ops.rs` and by the fuzz target `planner_ops`; uses the public API only.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -266,6 +266,8 @@ impl World {
                 PlannerEvent::NodeLeft { .. } => "left",
                 PlannerEvent::NodeMoved { .. } => "moved",
                 PlannerEvent::NodeCapped { .. } => "capped",
+                PlannerEvent::ZoneFails { .. } => "fails",
+                PlannerEvent::ZoneRecovered { .. } => "recovered",
                 PlannerEvent::ReportIgnored { .. } => "ignored",
             };
             *self.coverage.events.entry(name.to_owned()).or_default() += 1;

@@ -134,3 +134,31 @@ fn explanations_are_served_on_loopback_only() {
     let error = admin("0.0.0.0").unwrap_err();
     assert_eq!(error.path(), "admin.address.socket_address");
 }
+
+#[test]
+fn formats_of_load_reports_are_those_of_the_header() {
+    let format = |text: &str| parse(&json!({ "endpoint_load_metrics_format": text }));
+    assert_eq!(
+        format("JSON").unwrap().endpoint_load_metrics_format,
+        Some("JSON")
+    );
+    assert_eq!(
+        parse(&json!({})).unwrap().endpoint_load_metrics_format,
+        None
+    );
+    let error = format("XML").unwrap_err();
+    assert_eq!(error.path(), "endpoint_load_metrics_format");
+    // A control plane sends the format as part of the cluster.
+    let cluster = json!({ "plimsoll": { "endpoint_load_metrics_format": "BIN" } });
+    let sent = parse(&json!({ "cluster": cluster })).unwrap();
+    assert_eq!(sent.endpoint_load_metrics_format, Some("BIN"));
+    let both =
+        |own: &str| parse(&json!({ "cluster": cluster, "endpoint_load_metrics_format": own }));
+    assert_eq!(
+        both("BIN").unwrap().endpoint_load_metrics_format,
+        Some("BIN")
+    );
+    let error = both("TEXT").unwrap_err();
+    assert_eq!(error.path(), "endpoint_load_metrics_format");
+    assert!(error.to_string().contains("cluster.plimsoll"), "{error}");
+}

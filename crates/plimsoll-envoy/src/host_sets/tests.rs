@@ -2,6 +2,16 @@
 
 use super::*;
 
+/// Returns `cluster` of a configuration: round robin with these rules of zone-aware routing.
+pub(crate) fn zone_aware(rules: &str) -> String {
+    let package = "type.googleapis.com/envoy.extensions.load_balancing_policies";
+    format!(
+        "cluster: {{load_balancing_policy: {{policies: [{{typed_extension_config: {{name: x, \
+         typed_config: {{'@type': {package}.round_robin.v3.RoundRobin, locality_lb_config: \
+         {{zone_aware_lb_config: {{{rules}}}}}}}}}}}]}}}}"
+    )
+}
+
 /// One host of [`Fake`].
 #[derive(Clone, Debug)]
 pub(crate) struct FakeHost {
@@ -85,6 +95,16 @@ impl HostSets for Fake {
         host.is_some_and(|host| host.health == HealthStatus::Degraded)
     }
 
+    fn metadata(&self, priority: u32, index: usize, key: &str) -> &str {
+        let host = self.host(priority, index);
+        let is_draining = host.is_some_and(|host| host.health == HealthStatus::Draining);
+        if is_draining && key == "health_status" {
+            "DRAINING"
+        } else {
+            ""
+        }
+    }
+
     fn locality(&self, priority: u32, index: usize) -> [&str; 3] {
         [
             "",
@@ -138,11 +158,25 @@ fn hosts_are_grouped_by_priority_and_locality() {
     assert_eq!(&**assignment.cluster_name(), "orders");
 }
 
+/// Envoy has no weight for a locality without one: 0, which is no weight of 0.
+#[test]
+fn localities_without_a_weight_stay_without_one() {
+    let mut fake = Fake::zones(&[("a", 1), ("b", 1)]);
+    fake.weights = vec![("a", 0), ("b", 1)];
+    let weights = locality_weights(&fake, 0);
+    let weight = |address: &str| weights.get(&address.parse().unwrap()).copied();
+    assert_eq!(
+        (weight("10.0.1.1:80"), weight("10.0.2.1:80")),
+        (None, Some(1))
+    );
+}
+
 #[test]
 fn only_hosts_of_the_healthy_list_are_healthy() {
-    let mut fake = Fake::zones(&[("a", 4)]);
+    let mut fake = Fake::zones(&[("a", 5)]);
     fake.priorities[0][1].health = HealthStatus::Degraded;
     fake.priorities[0][2].health = HealthStatus::Timeout;
+    fake.priorities[0][4].health = HealthStatus::Draining;
     let assignment = assignment(&fake, "orders").unwrap();
     let health: Vec<_> = assignment.endpoints()[0]
         .lb_endpoints
@@ -154,13 +188,15 @@ fn only_hosts_of_the_healthy_list_are_healthy() {
         HealthStatus::Degraded,
         HealthStatus::Unhealthy,
         HealthStatus::Healthy,
+        HealthStatus::Draining,
     ];
     assert_eq!(health, expected);
     let mut indices = Vec::new();
     for_each_host(&fake, 0, |entry| {
         indices.push((entry.index, entry.healthy_index));
     });
-    assert_eq!(indices, [(0, Some(0)), (1, None), (2, None), (3, Some(1))]);
+    let expected = [(0, Some(0)), (1, None), (2, None), (3, Some(1)), (4, None)];
+    assert_eq!(indices, expected);
 }
 
 #[test]

@@ -2,29 +2,20 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant as Wall;
 
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::model::orca::OrcaLoadReport;
+use plimsoll_testing::wait_until;
+use plimsoll_xds::clock::Clock;
 use plimsoll_xds::grpc_frame::frame;
 use plimsoll_xds::orca::encode_message;
+use plimsoll_xds::orca::oob::PATH;
 
 use super::*;
 use crate::cluster::Cluster;
 use crate::config::ModuleConfig;
 use crate::host_sets::assignment;
 use crate::host_sets::tests::{Fake, FakeHost};
-
-/// Time after which a waiting test fails; a passing test does not depend on it.
-const TIMEOUT: Duration = Duration::from_secs(30);
-
-fn wait_until(what: &str, mut check: impl FnMut() -> bool) {
-    let start = Wall::now();
-    while !check() {
-        assert!(start.elapsed() < TIMEOUT, "timed out waiting until {what}");
-        thread::sleep(Duration::from_millis(5));
-    }
-}
 
 /// A host that accepts streams and sends one report on each; counts the streams. It closes the
 /// first `lost` connections after their report.
@@ -34,7 +25,7 @@ fn serve(utilization: f64, lost: usize) -> (SocketAddr, Arc<AtomicUsize>) {
     let streams = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&streams);
     thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread()
+        let runtime = runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .unwrap();
@@ -116,7 +107,7 @@ fn hosts_report_their_load_on_streams_of_their_own() {
     let (first, _) = serve(0.25, 0);
     let (second, streams) = serve(0.75, 0);
     let cluster = cluster(&[first]);
-    cluster.start_oob(Clock::system()).unwrap();
+    cluster.start_oob().unwrap();
     wait_until("the first host has reported", || {
         utilizations(&cluster) == [Some(0.25)]
     });
@@ -128,11 +119,45 @@ fn hosts_report_their_load_on_streams_of_their_own() {
     });
 }
 
+/// Threads of this process that run streams.
+fn stream_threads() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    // A thread may have ended.
+    let names =
+        tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    names.filter(|name| name.trim() == "plimsoll-oob").count()
+}
+
+#[test]
+fn one_thread_runs_the_streams_of_all_clusters() {
+    let hosts: Vec<_> = [0.1, 0.2, 0.3, 0.4].map(|load| serve(load, 0)).into();
+    let mut clusters: Vec<_> = hosts.iter().map(|(host, _)| cluster(&[*host])).collect();
+    for cluster in &clusters {
+        cluster.start_oob().unwrap();
+    }
+    wait_until("all hosts have reported", || {
+        let reported = clusters.iter().flat_map(utilizations);
+        reported.eq([0.1, 0.2, 0.3, 0.4].map(Some))
+    });
+    assert_eq!(stream_threads(), 1);
+    wait_until("the session is counted", || {
+        let stats = clusters[0].oob_stats();
+        stats.active_sessions == 1 && stats.reports_received >= 1
+    });
+    // The streams of one cluster end with it, those of the others stay.
+    drop(clusters.remove(0));
+    let (next, _) = serve(0.9, 0);
+    set_hosts(&clusters[0], &[next]);
+    wait_until("the other clusters still follow their hosts", || {
+        utilizations(&clusters[0]) == [Some(0.9)]
+    });
+}
+
 #[test]
 fn a_lost_stream_is_opened_again() {
     let (host, streams) = serve(0.5, 1);
     let cluster = cluster(&[host]);
-    cluster.start_oob(Clock::system()).unwrap();
+    cluster.start_oob().unwrap();
     wait_until("the host has two streams one after the other", || {
         streams.load(Ordering::Relaxed) >= 2
     });
@@ -145,7 +170,7 @@ fn policies_without_out_of_band_reports_start_no_streams() {
         .unwrap()
         .cluster("orders")
         .unwrap();
-    assert!(settings(&config).is_none());
+    assert!(config.oob_reporting().is_none());
     let (host, streams) = serve(0.5, 0);
     let cluster = Cluster::new(
         config,
@@ -154,6 +179,6 @@ fn policies_without_out_of_band_reports_start_no_streams() {
         Clock::system().now(),
     );
     set_hosts(&cluster, &[host]);
-    cluster.start_oob(Clock::system()).unwrap();
+    cluster.start_oob().unwrap();
     assert_eq!(streams.load(Ordering::Relaxed), 0);
 }

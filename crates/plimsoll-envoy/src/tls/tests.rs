@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use plimsoll_testing::Authority;
 use plimsoll_xds::upstream::CertificatePair;
 use rustls::ServerConfig;
 use rustls::server::WebPkiClientVerifier;
@@ -12,37 +13,13 @@ use super::*;
 
 const SERVER: &str = "control.test";
 
-struct Authority {
-    pem: String,
-    issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
-}
-
-impl Authority {
-    fn new() -> Self {
-        let key = rcgen::KeyPair::generate().unwrap();
-        let mut params = rcgen::CertificateParams::new(vec![]).unwrap();
-        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        let pem = params.self_signed(&key).unwrap().pem();
-        let issuer = rcgen::Issuer::new(params, key);
-        Self { pem, issuer }
-    }
-
-    /// Issues a certificate for a name: chain and key.
-    fn issue(&self, name: &str) -> [String; 2] {
-        let key = rcgen::KeyPair::generate().unwrap();
-        let params = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
-        let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        [certificate.pem(), key.serialize_pem()]
-    }
-}
-
 fn inline(text: &str) -> DataSource {
     DataSource::Inline(text.to_owned().into_bytes().into())
 }
 
 /// Starts a server that requires certificates of `authority` and answers one byte.
 async fn serve(authority: &Authority) -> SocketAddr {
-    let [chain, key] = authority.issue(SERVER);
+    let (chain, key) = authority.issue(&[SERVER]);
     let mut roots = RootCertStore::empty();
     for certificate in certificates(&inline(&authority.pem)).unwrap() {
         roots.add(certificate).unwrap();
@@ -86,10 +63,10 @@ async fn connect(to: SocketAddr, tls: UpstreamTls) -> io::Result<u8> {
     socket.read_u8().await
 }
 
-fn settings(authority: &Authority, client: Option<[String; 2]>) -> UpstreamTls {
+fn settings(authority: &Authority, client: Option<(String, String)>) -> UpstreamTls {
     UpstreamTls {
         ca: TrustedCa::Pem(inline(&authority.pem)),
-        certificate: client.map(|[chain, key]| CertificatePair {
+        certificate: client.map(|(chain, key)| CertificatePair {
             certificate_chain: inline(&chain),
             private_key: inline(&key),
         }),
@@ -102,7 +79,7 @@ fn settings(authority: &Authority, client: Option<[String; 2]>) -> UpstreamTls {
 async fn both_sides_are_verified() {
     let (authority, other) = (Authority::new(), Authority::new());
     let server = serve(&authority).await;
-    let own = || Some(authority.issue("gateway"));
+    let own = || Some(authority.issue(&["gateway"]));
     let connected = connect(server, settings(&authority, own())).await;
     assert_eq!(connected.unwrap(), b'!');
     let refused = [
@@ -110,7 +87,7 @@ async fn both_sides_are_verified() {
         ("no client certificate", settings(&authority, None)),
         (
             "a client certificate of another CA",
-            settings(&authority, Some(other.issue("gateway"))),
+            settings(&authority, Some(other.issue(&["gateway"]))),
         ),
         (
             "another name of the server",

@@ -2,8 +2,10 @@
 
 mod churn;
 mod config;
+mod control_plane;
 mod cost;
 mod example;
 mod imports;
 mod observed_load;
+mod signals;
 mod suite;

@@ -131,7 +131,10 @@ fn parse(text: &str, context: Option<&str>, base: &Path) -> Result<ApiServer, St
     };
     let pair = certificate.zip(key);
     let mut server = ApiServer::new(&cluster.server, ca, pair, token)?;
-    server.server_name.clone_from(&cluster.tls_server_name);
+    server
+        .server
+        .server_name
+        .clone_from(&cluster.tls_server_name);
     Ok(server)
 }
 
@@ -176,14 +179,14 @@ users:
     fn contexts_are_read() {
         let base = Path::new("base");
         let prod = parse(TEXT, None, base).unwrap();
-        assert_eq!(prod.authority(), "prod:6443");
-        assert_eq!(prod.server_name.as_deref(), Some("api"));
+        assert_eq!(prod.server.authority(), "prod:6443");
+        assert_eq!(prod.server.server_name.as_deref(), Some("api"));
         assert_eq!(prod.token, Token::File("base/token".into()));
         let ca = PemSource::File("base/ca.crt".into());
-        assert_eq!(prod.tls.unwrap().ca, ca);
+        assert_eq!(prod.server.tls.unwrap().ca, ca);
         let dev = parse(TEXT, Some("dev"), base).unwrap();
         assert_eq!(dev.token, Token::Value("t".to_owned()));
-        let tls = dev.tls.unwrap();
+        let tls = dev.server.tls.unwrap();
         assert_eq!(tls.ca, PemSource::Inline("CA".to_owned()));
         let inline = |text: &str| PemSource::Inline(text.to_owned());
         assert_eq!(tls.certificate, Some((inline("CRT"), inline("KEY"))));

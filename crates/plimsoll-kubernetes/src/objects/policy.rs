@@ -16,7 +16,8 @@ pub struct ZoneRoutingPolicy {
     pub generation: i64,
     pub created: Arc<str>,
     pub target_refs: Vec<TargetRef>,
-    /// Fields of `spec` that are settings: `mode`, `ramp`, `delivery`, `cluster`, `istio`.
+    /// Fields of `spec` that are settings: `mode`, `ramp`, `delivery`, `objective`,
+    /// `capacity`, `cluster`, `istio`.
     pub settings: Map<String, Value>,
     pub status: PolicyStatus,
 }

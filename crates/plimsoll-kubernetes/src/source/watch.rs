@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use plimsoll_core::log_line;
 use plimsoll_core::time::Instant;
+use plimsoll_serve::discovery::{SourceClock, SourceCounts, SourceStatus, draw};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
-use super::{Changes, Clock, MirrorParts, SourceOptions, Update, draw, target};
+use super::{Changes, MirrorParts, SourceOptions, Update, target};
 use crate::log_lines;
 use crate::objects::Resource;
 use crate::reflector::{Failure, Reflector, Step};
 use crate::session::Session;
-use crate::status::SourceStatus;
 
 /// Objects per page, as in client-go: a page of full slices is 15 MB.
 const PAGE_LIMIT: &str = "500";
@@ -25,7 +26,7 @@ pub(super) struct Mirror<T> {
     updates: mpsc::Sender<Update>,
     wrap: fn(Changes<T>) -> Update,
     status: Arc<SourceStatus>,
-    clock: Clock,
+    clock: SourceClock,
     was_synced: bool,
     /// When requests began to fail.
     failing_since: Option<Instant>,
@@ -44,8 +45,12 @@ struct Logged {
 struct Stopped;
 
 impl<T: Resource> Mirror<T> {
-    /// Starts the task of a mirror.
-    pub(super) fn spawn(parts: MirrorParts, wrap: fn(Changes<T>) -> Update) {
+    /// Starts the task of a mirror, one of `tasks`.
+    pub(super) fn spawn(
+        tasks: &mut JoinSet<()>,
+        parts: MirrorParts,
+        wrap: fn(Changes<T>) -> Update,
+    ) {
         let stopping = parts.stopping.clone();
         // From the start on, readiness waits for this kind.
         parts.status.update(T::KIND, &parts.namespace, |_| {});
@@ -63,7 +68,7 @@ impl<T: Resource> Mirror<T> {
             failing_since: None,
             logged: Logged::default(),
         };
-        tokio::spawn(async move {
+        tasks.spawn(async move {
             tokio::select! {
                 () = stopping.cancelled() => {}
                 _ = mirror.run() => {}
@@ -240,9 +245,15 @@ impl<T: Resource> Mirror<T> {
         let is_failing = self.failing_since.is_some();
         self.status.update(T::KIND, &self.namespace, |status| {
             let counts = reflector.counts();
-            let arrived = |counts: &crate::reflector::ReflectorCounts| {
-                counts.events + counts.bookmarks + counts.lists
+            let counts = SourceCounts {
+                lists: counts.lists,
+                events: counts.events,
+                confirmations: counts.bookmarks,
+                failures: counts.failures,
+                resets: counts.gone,
             };
+            let arrived =
+                |counts: &SourceCounts| counts.events + counts.confirmations + counts.lists;
             if arrived(&counts) != arrived(&status.counts) {
                 status.last_event = Some(now);
             }

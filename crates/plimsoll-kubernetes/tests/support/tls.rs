@@ -1,5 +1,4 @@
-//! TLS in front of the scripted API server: certificates of a test authority, and a listener that
-//! ends TLS and passes bytes on.
+//! TLS in front of the scripted API server: a listener that ends TLS and passes bytes on.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,44 +10,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 
-/// Certificate authority of a test.
-pub struct Authority {
-    pub pem: String,
-    issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
-}
-
-/// Certificate and private key of a server, in PEM format.
-pub struct ServerCertificate {
-    certificate: String,
-    key: String,
-}
-
-impl Authority {
-    pub fn new(name: &str) -> Self {
-        let key = rcgen::KeyPair::generate().unwrap();
-        let mut params = rcgen::CertificateParams::new(vec![]).unwrap();
-        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        let subject = &mut params.distinguished_name;
-        subject.push(rcgen::DnType::CommonName, name);
-        let pem = params.self_signed(&key).unwrap().pem();
-        let issuer = rcgen::Issuer::new(params, key);
-        Self { pem, issuer }
-    }
-
-    /// Issues a certificate for a name or an address, valid until the end of a year.
-    pub fn issue(&self, name: &str, last_year: i32) -> ServerCertificate {
-        let mut params = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
-        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
-        params.not_after = rcgen::date_time_ymd(last_year, 12, 31);
-        let key = rcgen::KeyPair::generate().unwrap();
-        let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        ServerCertificate {
-            certificate: certificate.pem(),
-            key: key.serialize_pem(),
-        }
-    }
-}
-
 /// A listener that ends TLS; closed with its connections when dropped.
 pub struct TlsFront {
     pub address: SocketAddr,
@@ -57,7 +18,7 @@ pub struct TlsFront {
 }
 
 impl TlsFront {
-    pub async fn start(target: SocketAddr, certificate: &ServerCertificate) -> Self {
+    pub async fn start(target: SocketAddr, certificate: &(String, String)) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         Self {
             address: listener.local_addr().unwrap(),
@@ -67,7 +28,7 @@ impl TlsFront {
     }
 
     /// Closes all connections and serves another certificate on the same address.
-    pub async fn restart(&mut self, certificate: &ServerCertificate) {
+    pub async fn restart(&mut self, certificate: &(String, String)) {
         self.running.abort();
         let _ = (&mut self.running).await;
         let listener = loop {
@@ -87,9 +48,9 @@ impl Drop for TlsFront {
     }
 }
 
-fn acceptor(certificate: &ServerCertificate) -> TlsAcceptor {
-    let chain = CertificateDer::from_pem_slice(certificate.certificate.as_bytes()).unwrap();
-    let key = PrivateKeyDer::from_pem_slice(certificate.key.as_bytes()).unwrap();
+fn acceptor(certificate: &(String, String)) -> TlsAcceptor {
+    let chain = CertificateDer::from_pem_slice(certificate.0.as_bytes()).unwrap();
+    let key = PrivateKeyDer::from_pem_slice(certificate.1.as_bytes()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()

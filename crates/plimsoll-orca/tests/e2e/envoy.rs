@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use plimsoll_testing::{tasks, wait_for};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
@@ -37,7 +37,7 @@ impl Envoy {
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("envoy.json"), bootstrap(hosts).to_string()).unwrap();
         let log = std::fs::File::create(folder.join("envoy.log")).unwrap();
-        let child = Command::new(binary())
+        let child = Command::new(plimsoll_testing::envoy("1.40.0"))
             .arg("-c")
             .arg(folder.join("envoy.json"))
             .arg("--admin-address-path")
@@ -58,18 +58,13 @@ impl Envoy {
             admin: SocketAddr::from(([127, 0, 0, 1], 0)),
             requests: None,
         };
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while envoy.admin.port() == 0 {
+        envoy.admin = wait_for("Envoy has an admin page", || {
             let running = envoy.child.try_wait().unwrap().is_none();
             let folder = folder.display();
             assert!(running, "Envoy ended: see envoy.log in {folder}");
-            assert!(Instant::now() < deadline, "no admin page");
-            let text = std::fs::read_to_string(format!("{folder}/admin"));
-            if let Ok(address) = text.unwrap_or_default().trim().parse() {
-                envoy.admin = address;
-            }
-            std::thread::yield_now();
-        }
+            let text = std::fs::read_to_string(format!("{folder}/admin")).unwrap_or_default();
+            text.trim().parse().ok()
+        });
         envoy
     }
 
@@ -107,17 +102,13 @@ impl Envoy {
 
     /// Address of the listener; the system chose its port.
     async fn listener(&self) -> SocketAddr {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        loop {
+        let port = tasks::wait_for("Envoy has a listener", async || {
             let text = page(self.admin, "/listeners?format=json").await;
             let page: Value = serde_json::from_str(&text).unwrap();
             let address = "/listener_statuses/0/local_address/socket_address/port_value";
-            if let Some(port) = page.pointer(address).and_then(Value::as_u64) {
-                return SocketAddr::from(([127, 0, 0, 1], u16::try_from(port).unwrap()));
-            }
-            assert!(Instant::now() < deadline, "no listener: {page}");
-            tokio::task::yield_now().await;
-        }
+            page.pointer(address).and_then(Value::as_u64)
+        });
+        SocketAddr::from(([127, 0, 0, 1], u16::try_from(port.await).unwrap()))
     }
 }
 
@@ -183,16 +174,6 @@ async fn page(admin: SocketAddr, path: &str) -> String {
     let body = response.into_body().collect().await.unwrap().to_bytes();
     connection.abort();
     String::from_utf8(body.to_vec()).unwrap()
-}
-
-fn binary() -> PathBuf {
-    let lib = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("../peers/venv/lib");
-    let pythons = std::fs::read_dir(&lib).into_iter().flatten().flatten();
-    let mut binaries = pythons
-        .map(|python| python.path().join("site-packages/envoy/_bin/envoy"))
-        .filter(|binary| binary.is_file());
-    let found = binaries.next();
-    found.unwrap_or_else(|| panic!("no Envoy under {}: run `make test` once", lib.display()))
 }
 
 fn bootstrap(hosts: &[(usize, SocketAddr)]) -> Value {

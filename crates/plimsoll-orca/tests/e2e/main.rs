@@ -8,7 +8,7 @@
 mod backends;
 mod envoy;
 
-use std::time::{Duration, Instant};
+use plimsoll_testing::tasks::wait_to_see;
 
 use backends::{Fleet, Kind};
 use envoy::{CLUSTERS, Envoy};
@@ -71,19 +71,14 @@ async fn follows(kind: Kind) {
 
 /// Sends traffic until the shares per zone are as expected.
 async fn settles(envoy: &mut Envoy, kind: Kind, cluster: &str, expected: [f64; 3]) {
-    let deadline = Instant::now() + Duration::from_secs(90);
-    loop {
-        let counts = envoy.send(kind, cluster, LOOK).await;
+    let what = format!("{kind:?} {cluster} has {expected:.1?}");
+    let shares = async || {
         let share = |count: u32| f64::from(count) * 100.0 / f64::from(LOOK);
-        let shares = counts.map(share);
+        envoy.send(kind, cluster, LOOK).await.map(share)
+    };
+    let shares = wait_to_see(&what, shares, |seen| {
         let near = |(share, expected): (&f64, f64)| (share - expected).abs() <= TOLERANCE;
-        if shares.iter().zip(expected).all(near) {
-            eprintln!("{kind:?} {cluster}: {shares:.1?}, expected {expected:.1?}");
-            return;
-        }
-        assert!(
-            Instant::now() < deadline,
-            "{kind:?} {cluster}: {shares:.1?}, expected {expected:.1?}"
-        );
-    }
+        seen.iter().zip(expected).all(near)
+    });
+    eprintln!("{:.1?}, {what}", shares.await);
 }

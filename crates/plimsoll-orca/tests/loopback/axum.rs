@@ -1,14 +1,15 @@
 //! An axum router with the layer.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::{Extension, Router, routing};
 use plimsoll_orca::{FieldError, OpenRcaService, OrcaHandle, OrcaLayer, OrcaRecorder, When};
+use plimsoll_testing::tasks::{wait_to_see, wait_until};
 
 use super::grpc::{self, Reports};
-use super::{get, listen, report, until};
+use super::{get, listen, report};
 
 async fn costly(
     Extension(orca): Extension<OrcaRecorder>,
@@ -39,22 +40,21 @@ async fn serve(layer: OrcaLayer) -> (std::net::SocketAddr, OrcaHandle) {
 #[tokio::test]
 async fn the_default_layer_adds_the_header() {
     let (address, handle) = serve(plimsoll_orca::layer()).await;
-    let deadline = Instant::now() + Duration::from_secs(60);
-    loop {
+    let headers = async || {
         let response = get(address, "/", &[]).await;
         assert_eq!(response.body(), "hello");
         assert_eq!(response.headers()["content-length"], "5", "as it was");
-        let reported = report(response.headers()).unwrap_or_default();
-        let linux = cfg!(target_os = "linux");
+        response.into_parts().0.headers
+    };
+    let headers = wait_to_see("requests, CPU and memory are reported", headers, |seen| {
+        let reported = report(seen).unwrap_or_default();
         let cpu_and_memory = reported.cpu_utilization > 0.0 && reported.mem_utilization > 0.0;
-        if reported.rps_fractional > 0.0 && (cpu_and_memory || !linux) {
-            let value = response.headers()["endpoint-load-metrics"].to_str();
-            assert!(value.unwrap().starts_with("TEXT "));
-            break;
-        }
-        assert!(Instant::now() < deadline, "{reported:?}");
-    }
-    until("all is served", || handle.in_flight() == 0).await;
+        reported.rps_fractional > 0.0 && (cpu_and_memory || !cfg!(target_os = "linux"))
+    })
+    .await;
+    let value = headers["endpoint-load-metrics"].to_str();
+    assert!(value.unwrap().starts_with("TEXT "));
+    wait_until("all is served", async || handle.in_flight() == 0).await;
 }
 
 #[tokio::test]
@@ -64,7 +64,7 @@ async fn requests_and_errors_are_measured() {
     let (address, handle) = serve(minute.build().unwrap()).await;
     get(address, "/broken", &[]).await;
     get(address, "/", &[]).await;
-    until("one error of two requests", || {
+    wait_until("one error of two requests", async || {
         let report = handle.report();
         report.eps > 0.0 && (report.rps_fractional - 2.0 * report.eps).abs() < 0.01
     })

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use plimsoll_orca::{OrcaHandle, OrcaLayer, OrcaLoadReport, OrcaRecorder};
+use plimsoll_testing::tasks::wait_until;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::body::Body;
 use tonic::server::{NamedService, UnaryService};
@@ -15,7 +16,7 @@ use tonic::transport::Server;
 use tonic::{Code, Request, Response, Status};
 
 use super::grpc::{self, BytesCodec};
-use super::{listen, report, until};
+use super::{listen, report};
 
 /// Echoes the request; returns an error for `fail`.
 #[derive(Clone, Copy)]
@@ -94,7 +95,7 @@ async fn grpc_responses_carry_the_report_in_trailers() {
     let reported = report(&trailers).unwrap();
     assert_eq!(reported.cpu_utilization, 0.375);
     assert_eq!(reported.request_cost.get("bytes"), Some(5.0));
-    until("a rate", || handle.report().rps_fractional > 0.0).await;
+    wait_until("a rate", async || handle.report().rps_fractional > 0.0).await;
     assert_eq!(handle.errors(), 0);
 }
 
@@ -105,10 +106,10 @@ async fn error_statuses_count_and_carry_a_report() {
     assert_eq!(status.code(), Code::Unavailable);
     let headers = status.metadata().clone().into_headers();
     assert_eq!(report(&headers).unwrap().cpu_utilization, 0.375);
-    until("an error", || handle.errors() == 1).await;
+    wait_until("an error", async || handle.errors() == 1).await;
     let missing = grpc::call(address, "/test.Echo2/Call", "x").await;
     assert_eq!(missing.unwrap_err().code(), Code::Unimplemented);
-    until("another", || handle.errors() == 2).await;
+    wait_until("another", async || handle.errors() == 2).await;
 }
 
 #[tokio::test]

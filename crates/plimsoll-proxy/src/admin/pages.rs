@@ -105,6 +105,7 @@ fn server_stats(state: &State) -> ServerStats {
         dynamic_unknown_fields: discovery.dynamic_unknown_fields,
         reload_success: reloads.succeeded,
         reload_failure: reloads.failed,
+        overload_actions_active: u64::from(state.overload.active_actions()),
         total_listeners_active: state.listeners().len() as u64,
         write_completed: written.completed,
         write_dropped: written.dropped,

@@ -5,16 +5,17 @@ use std::sync::Arc;
 
 use plimsoll_core::units::FieldError;
 use plimsoll_xds::ads::CLUSTER;
+use plimsoll_xds::pb::listener::ListenerMessage;
 use plimsoll_xds::pb::{AddressMessage, LocalityMessage};
 use plimsoll_xds::schema::file::FileMessage;
 use plimsoll_xds::wire::ignored_fields;
 use plimsoll_xds::yaml::ClusterYaml;
-use plimsoll_xds::yaml::proto_json::{Ignored, Uint};
+use plimsoll_xds::yaml::proto_json::Ignored;
 use serde::Deserialize;
 
 use super::dynamic::{ApiConfigSourceYaml, DynamicResourcesYaml};
-use super::listener::ListenerYaml;
-use super::{NodeConfig, ProxyConfig};
+use super::overload::OverloadManagerYaml;
+use super::{ListenerConfig, NodeConfig, ProxyConfig};
 use crate::clusters::{UpstreamCluster, check_discovery};
 use crate::source::NodeOverrides;
 
@@ -33,7 +34,7 @@ pub(super) struct BootstrapYaml {
     dynamic_resources: Option<DynamicResourcesYaml>,
     /// Options that apply to all clusters.
     cluster_manager: ClusterManagerYaml,
-    /// Limit of downstream connections.
+    /// Limits of downstream connections, and actions against overload.
     overload_manager: OverloadManagerYaml,
 }
 
@@ -84,7 +85,7 @@ struct AdminYaml {
 #[serde(default, deny_unknown_fields)]
 struct StaticResourcesYaml {
     /// Listeners that accept requests.
-    listeners: Vec<ListenerYaml>,
+    listeners: Vec<FileMessage<ListenerMessage>>,
     /// Clusters that routes can refer to.
     clusters: Vec<ClusterYaml>,
 }
@@ -99,46 +100,9 @@ struct ClusterManagerYaml {
     load_stats_config: Option<ApiConfigSourceYaml>,
 }
 
-/// Overload manager (`OverloadManager`): only the limit of downstream connections is supported.
-#[derive(Debug, Default, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(default, deny_unknown_fields)]
-struct OverloadManagerYaml {
-    /// Resource monitors; only `DownstreamConnectionsConfig` is supported.
-    resource_monitors: Vec<ResourceMonitorYaml>,
-}
-
-#[derive(Debug, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-struct ResourceMonitorYaml {
-    /// Name of the monitor; has no effect.
-    #[serde(rename = "name")]
-    _name: String,
-    /// Type and limit of the monitor.
-    typed_config: DownstreamConnectionsYaml,
-}
-
-#[derive(Debug, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-struct DownstreamConnectionsYaml {
-    /// Type of the monitor, always
-    /// `type.googleapis.com/envoy.extensions.resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig`.
-    #[serde(rename = "@type")]
-    type_url: String,
-    /// Limit of open downstream connections over all listeners; further ones are closed at once.
-    max_active_downstream_connections: Uint<u64>,
-}
-
-const DOWNSTREAM_CONNECTIONS: &str =
-    "envoy.extensions.resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig";
-
 /// Parses an address to listen on; port 0 is allowed. Error paths are relative to the `Address`.
-pub(super) fn socket_address(
-    written: &FileMessage<AddressMessage>,
-) -> Result<SocketAddr, FieldError> {
-    let Some(socket) = written.message()?.socket_address else {
+pub(super) fn socket_address(message: AddressMessage) -> Result<SocketAddr, FieldError> {
+    let Some(socket) = message.socket_address else {
         return Err(FieldError::new("socket_address", "must be set"));
     };
     let ip: IpAddr = socket.address.parse().map_err(|_| {
@@ -154,15 +118,6 @@ pub(super) fn socket_address(
     }
 }
 
-pub(super) fn expect_type(type_url: &str, full_name: &str) -> Result<(), FieldError> {
-    let found = type_url.rsplit('/').next().unwrap_or_default();
-    if found == full_name {
-        return Ok(());
-    }
-    let reason = format!("{type_url:?} is not supported here; supported: {full_name}");
-    Err(FieldError::new("@type", reason))
-}
-
 impl BootstrapYaml {
     pub(super) fn override_node(&mut self, overrides: &NodeOverrides) {
         if let Some(id) = &overrides.id {
@@ -176,14 +131,15 @@ impl BootstrapYaml {
 
     pub(super) fn validate(self) -> Result<ProxyConfig, FieldError> {
         let admin = self.admin.map(|admin| {
-            let address = socket_address(&admin.address);
+            let address = admin.address.message().and_then(socket_address);
             address.map_err(|error| error.under("admin.address"))
         });
         let mut listeners = Vec::new();
         for (index, listener) in self.static_resources.listeners.into_iter().enumerate() {
             let prefix = format!("static_resources.listeners[{index}]");
             let listener = listener
-                .validate(index)
+                .message()
+                .and_then(|message| ListenerConfig::try_new(message, index))
                 .map_err(|error| error.under(&prefix))?;
             listeners.push(Arc::new(listener));
         }
@@ -222,6 +178,9 @@ impl BootstrapYaml {
         if let Some(zone) = self.node.zone {
             locality.zone = zone;
         }
+        let overload = self.overload_manager.validate();
+        let (max_connections, overload) =
+            overload.map_err(|error| error.under("overload_manager"))?;
         let config = ProxyConfig {
             node: NodeConfig {
                 id: self.node.id,
@@ -234,25 +193,9 @@ impl BootstrapYaml {
             ignored_fields: ignored,
             xds,
             local_cluster_name: self.cluster_manager.local_cluster_name,
-            max_connections: self
-                .overload_manager
-                .max_connections()
-                .map_err(|error| error.under("overload_manager"))?,
+            max_connections,
+            overload,
         };
         config.check()
-    }
-}
-
-impl OverloadManagerYaml {
-    fn max_connections(&self) -> Result<Option<u64>, FieldError> {
-        let mut limit = None;
-        for (index, monitor) in self.resource_monitors.iter().enumerate() {
-            let config = &monitor.typed_config;
-            expect_type(&config.type_url, DOWNSTREAM_CONNECTIONS).map_err(|error| {
-                error.under(&format!("resource_monitors[{index}].typed_config"))
-            })?;
-            limit = Some(config.max_active_downstream_connections.0);
-        }
-        Ok(limit)
     }
 }

@@ -1,5 +1,7 @@
 //! Tests of parsing bootstrap files: accepted files, rejected files, and locations of errors.
 
+mod listeners;
+
 use plimsoll_xds::pb::route::RouteConfigurationMessage;
 use plimsoll_xds::schema::file::FileMessage;
 use plimsoll_xds::schema::{Described as _, json};
@@ -47,6 +49,116 @@ fn rejection(manager: &str, routes: &str, clusters: &str) -> String {
 const ROUTER: &str = "{typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.http.\
                       router.v3.Router}}";
 
+/// An overload manager with one monitor and one action, in YAML flow style.
+fn overload_manager(monitor: &str, action: &str, threshold: &str) -> String {
+    format!(
+        "overload_manager: {{refresh_interval: 0.1s, resource_monitors: [{{name: x, typed_config: \
+         {{'@type': type.googleapis.com/{monitor}}}}}], actions: [{{name: {action}, triggers: \
+         [{{name: x, threshold: {{value: {threshold}}}}}]}}]}}"
+    )
+}
+
+const KEEPALIVE: &str = "envoy.overload_actions.disable_http_keepalive";
+
+#[test]
+fn actions_against_overload_depend_on_monitors() {
+    let envoy = "envoy.extensions.resource_monitors";
+    for (monitor, expected) in [
+        (
+            format!("{envoy}.fixed_heap.v3.FixedHeapConfig, max_heap_size_bytes: 9"),
+            ResourceMonitor::FixedHeap { max_bytes: 9 },
+        ),
+        (
+            format!("{envoy}.cgroup_memory.v3.CgroupMemoryConfig, max_memory_bytes: 9"),
+            ResourceMonitor::CgroupMemory { max_bytes: Some(9) },
+        ),
+        (
+            format!("{envoy}.cgroup_memory.v3.CgroupMemoryConfig"),
+            ResourceMonitor::CgroupMemory { max_bytes: None },
+        ),
+        (
+            "plimsoll.resource_monitors.v1.WorkerLagConfig, max_lag: 2s".to_owned(),
+            ResourceMonitor::WorkerLag {
+                max: Duration::from_secs(2),
+            },
+        ),
+    ] {
+        let text = overload_manager(&monitor, KEEPALIVE, "0.9");
+        let overload = ProxyConfig::parse(&text).unwrap().overload;
+        assert_eq!(overload.refresh_interval, Duration::from_millis(100));
+        assert_eq!(overload.monitors, [expected]);
+        let trigger = OverloadTrigger {
+            action: OverloadAction::DisableHttpKeepalive,
+            monitor: 0,
+            threshold: 0.9,
+        };
+        assert_eq!(overload.triggers, [trigger]);
+    }
+}
+
+#[test]
+fn mistakes_in_the_overload_manager_are_errors_with_their_path() {
+    let heap = "envoy.extensions.resource_monitors.fixed_heap.v3.FixedHeapConfig";
+    let good = format!("{heap}, max_heap_size_bytes: 9");
+    let monitor = "resource_monitors[0].typed_config";
+    for (text, path) in [
+        (
+            overload_manager(heap, KEEPALIVE, "1"),
+            format!("{monitor}.max_heap_size_bytes"),
+        ),
+        (
+            overload_manager(&format!("{heap}, max_heap_size_bytes: 0"), KEEPALIVE, "1"),
+            format!("{monitor}.max_heap_size_bytes"),
+        ),
+        (
+            overload_manager(&format!("{good}, max_lag: 1s"), KEEPALIVE, "1"),
+            format!("{monitor}.max_lag"),
+        ),
+        (
+            overload_manager(&good, "envoy.overload_actions.shrink_heap", "1"),
+            "actions[0].name".to_owned(),
+        ),
+        (
+            overload_manager(&good, KEEPALIVE, "1.5"),
+            "actions[0].triggers[0].threshold.value".to_owned(),
+        ),
+        (
+            overload_manager(&good, KEEPALIVE, "1").replace("[{name: x, thr", "[{name: y, thr"),
+            "actions[0].triggers[0].name".to_owned(),
+        ),
+        (
+            overload_manager(&good, KEEPALIVE, "1").replace("0.1s", "0s"),
+            "refresh_interval".to_owned(),
+        ),
+    ] {
+        let error = ProxyConfig::parse(&text).unwrap_err().to_string();
+        assert!(
+            error.contains(&format!("overload_manager.{path}:")),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn limits_of_connections_are_monitors_of_two_types() {
+    let parse = |type_url: &str| {
+        ProxyConfig::parse(&format!(
+            "overload_manager: {{resource_monitors: [{{name: x, typed_config: {{'@type': \
+             type.googleapis.com/{type_url}, max_active_downstream_connections: 7}}}}]}}"
+        ))
+    };
+    let total = "envoy.extensions.resource_monitors.downstream_connections.v3.\
+                 DownstreamConnectionsConfig";
+    let max = parse(total).unwrap().max_connections;
+    assert_eq!((max.total, max.per_address), (Some(7), None));
+    let per_address = "plimsoll.resource_monitors.v1.ConnectionsPerAddressConfig";
+    let max = parse(per_address).unwrap().max_connections;
+    assert_eq!((max.total, max.per_address), (None, Some(7)));
+    let error = parse("other").unwrap_err().to_string();
+    let path = "overload_manager.resource_monitors[0].typed_config.@type";
+    assert!(error.contains(path), "{error}");
+}
+
 #[test]
 fn defaults_are_safe_and_mostly_envoys() {
     let config = parse("", "");
@@ -56,7 +168,7 @@ fn defaults_are_safe_and_mostly_envoys() {
         ("front", 80)
     );
     let http = &listener.chains[0].http;
-    assert_eq!(http.codec, Codec::Auto);
+    assert_eq!(http.codec, CodecType::Auto);
     assert_eq!(
         (http.max_request_header_bytes, http.max_headers),
         (60 << 10, 100)
@@ -66,7 +178,8 @@ fn defaults_are_safe_and_mostly_envoys() {
     assert_eq!(http.stream_idle_timeout, Some(Duration::from_secs(300)));
     assert!(http.generate_request_id && !http.use_remote_address);
     assert!(http.upgrades.is_empty() && http.server.is_none() && listener.chains[0].tls.is_none());
-    assert_eq!((config.max_connections, config.admin), (None, None));
+    assert_eq!(config.max_connections, MaxConnections::default());
+    assert_eq!(config.admin, None);
 }
 
 #[test]
@@ -87,7 +200,7 @@ fn connection_manager_settings_are_parsed() {
         "",
     );
     let http = &config.listeners[0].chains[0].http;
-    assert_eq!(http.codec, Codec::Http2);
+    assert_eq!(http.codec, CodecType::Http2);
     assert!(http.use_remote_address);
     assert_eq!(
         (http.max_request_header_bytes, http.max_headers),
@@ -226,7 +339,7 @@ fn unsupported_settings_are_rejected_with_their_path() {
         (
             "http_filters: [{typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.\
              http.router.v3.Router, max_request_bytes: 1}}]",
-            "http_filters[0].typed_config.max_request_bytes: is not a field of this filter",
+            "http_filters[0].typed_config.max_request_bytes: unknown field",
         ),
         (
             "http_filters: [{typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.\
@@ -247,8 +360,8 @@ fn unsupported_settings_are_rejected_with_their_path() {
             "access_log[0].typed_config.@type: ",
         ),
         (
-            "access_log: [{typed_config: {'@type': type.googleapis.com/x.StdoutAccessLog, \
-             log_format: {text_format: '%NO%'}}}]",
+            "access_log: [{typed_config: {'@type': type.googleapis.com/envoy.extensions.\
+             access_loggers.stream.v3.StdoutAccessLog, log_format: {text_format: '%NO%'}}}]",
             "access_log[0].typed_config.log_format.text_format_source.inline_string: operator %NO%",
         ),
     ] {
@@ -661,7 +774,7 @@ fn health_checks_answer_one_path() {
         ),
         (
             format!("pass_through_mode: false, headers: [{path}], stat_prefix: a"),
-            "stat_prefix: is not a field of this filter",
+            "stat_prefix: unknown field",
         ),
     ] {
         let rejection = rejection(&check(&fields), "", "");

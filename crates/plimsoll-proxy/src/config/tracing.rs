@@ -12,11 +12,9 @@ use plimsoll_xds::pb::trace::{
     TracingMessage, TracingProviderMessage,
 };
 use plimsoll_xds::pb::{DurationMessage, PercentMessage, duration};
-use plimsoll_xds::schema::file::FileMessage;
 
-use super::bootstrap::expect_type;
+use super::extension::typed_config;
 
-const OPEN_TELEMETRY: &str = "envoy.config.trace.v3.OpenTelemetryConfig";
 const DEFAULT_SERVICE_NAME: &str = "unknown_service:plimsoll";
 /// Longest path in `http.url`, as in Envoy.
 const MAX_PATH_TAG_LENGTH: u32 = 256;
@@ -103,9 +101,8 @@ pub enum OtlpProtocol {
     Http,
 }
 
-/// Validates a `Tracing` message; error paths are relative to it.
-pub(super) fn validate(written: &FileMessage<TracingMessage>) -> Result<TracingConfig, FieldError> {
-    let message = written.message()?;
+/// Converts a `Tracing` message; error paths are relative to it.
+pub(super) fn tracing(message: TracingMessage) -> Result<TracingConfig, FieldError> {
     let sampling = Sampling {
         client: percent(message.client_sampling, 1.0, "client_sampling")?,
         random: percent(message.random_sampling, 100.0, "random_sampling")?,
@@ -163,13 +160,8 @@ fn provider(
     provider: Option<TracingProviderMessage>,
 ) -> Result<Option<Arc<CollectorConfig>>, FieldError> {
     let provider = provider.ok_or_else(|| FieldError::new("", "must be set"))?;
-    let any = provider
-        .typed_config
-        .ok_or_else(|| FieldError::new("typed_config", "must be set"))?;
-    expect_type(&any.type_url, OPEN_TELEMETRY).map_err(|error| error.under("typed_config"))?;
-    any.unpack()
-        .and_then(collector)
-        .map_err(|error| error.under("typed_config"))
+    let config = typed_config(provider.typed_config)?;
+    collector(config).map_err(|error| error.under("typed_config"))
 }
 
 fn collector(
@@ -285,16 +277,23 @@ fn required(text: String, path: &str) -> Result<String, FieldError> {
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_xds::schema::Described as _;
+    use plimsoll_xds::schema::file::FileMessage;
     use plimsoll_xds::yaml::Document;
 
     use super::*;
+
+    const OPEN_TELEMETRY: &str = OpenTelemetryConfigMessage::DESCRIPTOR.name;
 
     fn read(text: &str) -> Result<TracingConfig, String> {
         let document = Document::parse(text).unwrap();
         let written = document
             .read::<FileMessage<TracingMessage>>()
             .map_err(|error| format!("{}: {}", error.path(), error.reason()))?;
-        validate(&written).map_err(|error| format!("{}: {}", error.path(), error.reason()))
+        written
+            .message()
+            .and_then(tracing)
+            .map_err(|error| format!("{}: {}", error.path(), error.reason()))
     }
 
     fn provider(settings: &str) -> String {

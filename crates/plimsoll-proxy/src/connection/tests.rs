@@ -1,15 +1,25 @@
-//! Tests of the timeouts and the IO of a connection, tick by tick and without a socket.
+//! Tests of the timeouts of a connection, tick by tick and without a socket.
 
-use std::future::poll_fn;
-
-use hyper_util::rt::TokioIo;
 use plimsoll_client::Client;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
 use super::*;
 use crate::access_log::Sinks;
 use crate::config::{ListenerConfig, ProxyConfig};
 use crate::listener::ListenerRuntime;
+
+impl Connection {
+    pub(crate) fn last_activity(&self) -> u32 {
+        self.last_activity.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn has_read_ahead(&self) -> bool {
+        self.has_read_ahead.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn request_probe(&self) {
+        self.probe_requested.store(true, Ordering::Relaxed);
+    }
+}
 
 /// A listener of plain HTTP without routes.
 pub(crate) fn listener_config(name: &str, port: u16) -> Arc<ListenerConfig> {
@@ -46,7 +56,7 @@ pub(crate) fn connection() -> Arc<Connection> {
     Arc::new(Connection::new(worker, listener, 0, peer, permit))
 }
 
-fn advance(connection: &Connection, ticks: u32) {
+pub(crate) fn advance(connection: &Connection, ticks: u32) {
     for _ in 0..ticks {
         connection.worker.tick();
     }
@@ -54,7 +64,7 @@ fn advance(connection: &Connection, ticks: u32) {
 
 /// Options in which each limit has another number of ticks: 10 of headers, 20 of an idle
 /// connection, 30 of an idle stream, 40 of a connection.
-fn options() -> HttpOptions {
+pub(crate) fn options() -> HttpOptions {
     HttpOptions {
         request_headers_timeout: Some(Duration::from_secs(1)),
         idle_timeout: Some(Duration::from_secs(2)),
@@ -64,7 +74,7 @@ fn options() -> HttpOptions {
     }
 }
 
-fn without_limits() -> HttpOptions {
+pub(crate) fn without_limits() -> HttpOptions {
     HttpOptions {
         request_headers_timeout: None,
         idle_timeout: None,
@@ -349,87 +359,6 @@ async fn drain_levels_only_increase_and_wake_the_connection() {
     assert_eq!(connection.drain_level_changed().await, DrainLevel::Close);
 }
 
-/// Returns the IO of a connection, and the client's end.
-fn io(connection: &Arc<Connection>) -> (MonitoredIo<TokioIo<DuplexStream>>, DuplexStream) {
-    let (client, server) = tokio::io::duplex(1 << 20);
-    let io = MonitoredIo::new(TokioIo::new(server), Arc::clone(connection));
-    (io, client)
-}
-
-/// Reads once, at most `room` bytes.
-async fn read(io: &mut MonitoredIo<TokioIo<DuplexStream>>, room: usize) -> std::io::Result<String> {
-    let mut bytes = vec![0; room];
-    poll_fn(|cx| {
-        let mut buffer = ReadBuf::new(&mut bytes);
-        ready!(Pin::new(&mut *io).poll_read(cx, buffer.unfilled()))?;
-        Poll::Ready(Ok(String::from_utf8(buffer.filled().to_vec()).unwrap()))
-    })
-    .await
-}
-
-async fn flush(io: &mut MonitoredIo<TokioIo<DuplexStream>>) -> std::io::Result<()> {
-    poll_fn(|cx| Pin::new(&mut *io).poll_flush(cx)).await
-}
-
-#[tokio::test]
-async fn headers_are_scanned_as_they_are_read() {
-    let connection = connection();
-    let (mut io, mut client) = io(&connection);
-    let both = "GET / HTTP/1.1\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\n0";
-    client.write_all(both.as_bytes()).await.unwrap();
-    assert_eq!(read(&mut io, 6).await.unwrap(), "GET / ");
-    assert!(!connection.has_malformed_head());
-    assert_eq!(read(&mut io, 1000).await.unwrap(), both[6..]);
-    assert!(connection.has_malformed_head());
-    assert!(connection.has_read_ahead.load(Ordering::Relaxed));
-    // The next request is scanned from its own start.
-    connection.request_started(Version::HTTP_11);
-    connection.request_finished(200);
-    let next = "GET / HTTP/1.1\r\ncontent-length: 1\r\n\r\n";
-    client.write_all(next.as_bytes()).await.unwrap();
-    assert_eq!(read(&mut io, 1000).await.unwrap(), next);
-    assert!(!connection.has_malformed_head());
-    assert!(!connection.has_read_ahead.load(Ordering::Relaxed));
-}
-
-#[tokio::test]
-async fn bodies_and_http2_are_not_scanned_but_recorded() {
-    for http2 in [false, true] {
-        let connection = connection();
-        connection.set_protocol(http2);
-        if !http2 {
-            connection.request_started(Version::HTTP_11);
-        }
-        let (mut io, mut client) = io(&connection);
-        advance(&connection, 3);
-        let long = "a: b\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n".repeat(100);
-        client.write_all(long.as_bytes()).await.unwrap();
-        assert_eq!(read(&mut io, 1 << 20).await.unwrap(), long);
-        assert!(!connection.has_malformed_head());
-        assert_eq!(connection.last_activity.load(Ordering::Relaxed), 3);
-    }
-}
-
-#[tokio::test]
-async fn late_headers_get_a_response_unless_another_is_being_written() {
-    for blocked in [false, true] {
-        let connection = connection();
-        let (mut io, mut client) = io(&connection);
-        connection.record_read();
-        connection.check_timeouts(11, &options());
-        if blocked {
-            connection.record_write(&Poll::<()>::Pending);
-        }
-        let error = read(&mut io, 10).await.unwrap_err();
-        assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
-        drop(io);
-        let mut text = String::new();
-        client.read_to_string(&mut text).await.unwrap();
-        let replied = text.starts_with("HTTP/1.1 408 Request Timeout\r\n");
-        assert_eq!((replied, text.is_empty()), (!blocked, blocked), "{text}");
-    }
-}
-
 #[tokio::test]
 async fn a_probe_is_requested_while_hyper_does_not_read() {
     let connection = connection();
@@ -447,59 +376,4 @@ async fn a_probe_is_requested_while_hyper_does_not_read() {
     connection.became_tunnel();
     connection.check_timeouts(30, &without_limits());
     assert!(!requested(), "both ends of a tunnel are read");
-}
-
-#[tokio::test]
-async fn a_probe_keeps_bytes_and_finds_the_end() {
-    let connection = connection();
-    connection.request_started(Version::HTTP_11);
-    let (mut io, mut client) = io(&connection);
-    let probe = || connection.probe_requested.store(true, Ordering::Relaxed);
-    client.write_all(b"abc").await.unwrap();
-    flush(&mut io).await.unwrap();
-    assert!(io.held.is_empty(), "no probe was requested");
-    probe();
-    flush(&mut io).await.unwrap();
-    assert_eq!(io.held, b"abc");
-    client.write_all(b"def").await.unwrap();
-    flush(&mut io).await.unwrap();
-    assert_eq!(io.held, b"abc", "one probe per request for one");
-    probe();
-    flush(&mut io).await.unwrap();
-    probe();
-    flush(&mut io).await.unwrap();
-    client.write_all(b"ghi").await.unwrap();
-    assert_eq!(read(&mut io, 4).await.unwrap(), "abcd");
-    assert_eq!(read(&mut io, 4).await.unwrap(), "ef");
-    assert_eq!(read(&mut io, 4).await.unwrap(), "ghi");
-    drop(client);
-    // Enough is held: the socket is not read, and its end is not seen.
-    io.held = vec![b'x'; SCAN_BUFFER_SIZE];
-    probe();
-    flush(&mut io).await.unwrap();
-    io.held.pop();
-    probe();
-    let error = flush(&mut io).await.unwrap_err();
-    assert_eq!(error.kind(), std::io::ErrorKind::UnexpectedEof);
-}
-
-#[tokio::test]
-async fn writes_reach_the_client_and_are_recorded() {
-    let connection = connection();
-    let (mut io, mut client) = io(&connection);
-    let activity = || connection.last_activity.load(Ordering::Relaxed);
-    advance(&connection, 1);
-    let written = poll_fn(|cx| Pin::new(&mut io).poll_write(cx, b"one ")).await;
-    assert_eq!((written.unwrap(), activity()), (4, 1));
-    advance(&connection, 1);
-    assert!(io.is_write_vectored());
-    let slices = [std::io::IoSlice::new(b"two "), std::io::IoSlice::new(b"3")];
-    let written = poll_fn(|cx| Pin::new(&mut io).poll_write_vectored(cx, &slices)).await;
-    assert_eq!((written.unwrap(), activity()), (5, 2));
-    poll_fn(|cx| Pin::new(&mut io).poll_shutdown(cx))
-        .await
-        .unwrap();
-    let mut text = String::new();
-    client.read_to_string(&mut text).await.unwrap();
-    assert_eq!(text, "one two 3");
 }

@@ -1,8 +1,9 @@
-//! The scan of request heads (`head_scan`): its verdict does not depend on how the bytes were
-//! split, and equals that of a parser that sees the whole head.
+//! The scan of requests (`head_scan`, `message_scan`): its verdict does not depend on how the bytes
+//! were split, and that on the first head equals that of a parser that sees the whole head.
 
 use super::MemoryLimit;
 use crate::head_scan::HeadScan;
+use crate::message_scan::MessageScan;
 
 /// The scan keeps no bytes; the expected verdict is computed from a copy.
 pub const MEMORY: MemoryLimit = MemoryLimit {
@@ -18,15 +19,34 @@ pub fn run(bytes: &[u8]) {
     let (refused, has_read_ahead) = expected(bytes);
     for pieces in [vec![bytes], super::pieces(bytes, *seed)] {
         let mut scan = HeadScan::default();
-        let mut found = false;
+        let (mut found, mut behind) = (false, false);
         for piece in pieces {
-            let verdict = scan.scan(piece);
-            assert!(verdict || !found, "a refused request stays refused");
-            found = verdict;
+            behind |= scan.scan(piece) < piece.len();
+            assert!(
+                scan.is_malformed() || !found,
+                "a refused request stays refused"
+            );
+            found = scan.is_malformed();
         }
-        assert_eq!(found, refused);
-        assert_eq!(scan.has_read_ahead(), has_read_ahead);
+        assert_eq!((found, behind), (refused, has_read_ahead));
     }
+    assert_eq!(
+        messages(vec![bytes]),
+        messages(super::pieces(bytes, *seed)),
+        "the scan depends on how the bytes were split"
+    );
+}
+
+/// Scans all messages; returns the bytes as changed, and which message is refused.
+fn messages(pieces: Vec<&[u8]>) -> (Vec<u8>, Option<u32>) {
+    let mut scan = MessageScan::default();
+    let (mut changed, mut refused) = (Vec::new(), None);
+    for piece in pieces {
+        let mut piece = piece.to_vec();
+        refused = scan.scan(&mut piece).first_malformed;
+        changed.append(&mut piece);
+    }
+    (changed, refused)
 }
 
 /// Returns whether the request has to be refused, and whether bytes follow its head.
@@ -53,9 +73,9 @@ fn expected(bytes: &[u8]) -> (bool, bool) {
         }
         let named = |name: &str| {
             let start = line.get(..name.len());
-            complete && start.is_some_and(|start| start.eq_ignore_ascii_case(name.as_bytes()))
+            start.is_some_and(|start| start.eq_ignore_ascii_case(name.as_bytes()))
         };
-        coding |= named("transfer-encoding:");
+        coding |= complete && named("transfer-encoding:");
         length |= named("content-length:");
     }
     (fragment || coding && length, false)
@@ -85,6 +105,8 @@ mod tests {
             "#",
             " ",
             "x: y\r\n",
+            "3\r\nabc\r\n",
+            "0\r\n",
         ];
         run_seeded(&tokens, 4000, MEMORY, run);
     }

@@ -6,11 +6,10 @@
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
+use plimsoll_xds::pb::enums::{HeadersWithUnderscoresAction, PathWithEscapedSlashesAction};
 
 use super::MemoryLimit;
-use crate::config::{
-    EscapedSlashes, HeadersWithUnderscores, HttpOptions, PathOptions, StripHostPort,
-};
+use crate::config::{HttpOptions, PathOptions, StripHostPort};
 use crate::headers::{self, Downstream, X_FORWARDED_FOR, X_FORWARDED_PROTO};
 use crate::path::{self, NormalizedPath};
 use crate::request_policy;
@@ -46,15 +45,15 @@ fn options(flags: u8) -> HttpOptions {
         StripHostPort::None,
     ];
     let slashes = [
-        EscapedSlashes::Keep,
-        EscapedSlashes::Reject,
-        EscapedSlashes::UnescapeAndRedirect,
-        EscapedSlashes::UnescapeAndForward,
+        PathWithEscapedSlashesAction::KeepUnchanged,
+        PathWithEscapedSlashesAction::RejectRequest,
+        PathWithEscapedSlashesAction::UnescapeAndRedirect,
+        PathWithEscapedSlashesAction::UnescapeAndForward,
     ];
     let underscores = if flags & 64 == 0 {
-        HeadersWithUnderscores::Drop
+        HeadersWithUnderscoresAction::DropHeader
     } else {
-        HeadersWithUnderscores::Allow
+        HeadersWithUnderscoresAction::Allow
     };
     HttpOptions {
         strip_host_port: strip[usize::from(flags >> 1 & 3)],
@@ -117,7 +116,7 @@ fn check_normalized(target: &PathAndQuery, options: &PathOptions) {
     assert!(!segments.any(|part| part == "." || part == ".."), "{path}");
     assert!(!path.contains("//") && !path.contains('\\'), "{path}");
     assert!(!path.contains("%2e") && !path.contains("%00"), "{path}");
-    if options.escaped_slashes != EscapedSlashes::Keep {
+    if options.escaped_slashes != PathWithEscapedSlashesAction::KeepUnchanged {
         assert!(!path.contains("%2f") && !path.contains("%5c"), "{path}");
     }
 }

@@ -14,14 +14,12 @@ use bytes::Bytes;
 use plimsoll_client::Client;
 use plimsoll_core::log_line;
 use plimsoll_serve::CancellationToken;
+use plimsoll_serve::otlp::{ExportRequest, KeyValue};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::messages::{
-    ExportRequest, InstrumentationScope, KeyValue, Resource, ResourceSpans, ScopeSpans,
-};
 use super::otlp::{self, ExportError};
 use super::span::SpanRecord;
 use crate::config::{CollectorConfig, NodeConfig};
@@ -37,8 +35,6 @@ const ATTEMPTS: u32 = 3;
 const BACKOFF: Duration = Duration::from_millis(500);
 /// Limit of the time that a shutdown waits for the last spans.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
-const NAME: &str = "plimsoll";
-const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Spans of an export request, boxed as they came from the queue.
 type Batch = Vec<Box<SpanRecord>>;
@@ -281,27 +277,13 @@ impl ExportTask {
 
     fn message(&self, batch: &mut Batch) -> Bytes {
         let spans = batch.drain(..).map(|span| span.into_otlp(&self.node));
-        let resource = Resource {
-            attributes: vec![
-                KeyValue::text("service.name", &self.collector.service_name),
-                KeyValue::text("telemetry.sdk.name", NAME),
-                KeyValue::text("telemetry.sdk.language", "rust"),
-                KeyValue::text("telemetry.sdk.version", VERSION),
-            ],
-        };
-        let scope = InstrumentationScope {
-            name: NAME.to_owned(),
-            version: VERSION.to_owned(),
-        };
-        let message = ExportRequest {
-            resource_spans: vec![ResourceSpans {
-                resource: Some(resource),
-                scope_spans: vec![ScopeSpans {
-                    scope: Some(scope),
-                    spans: spans.collect(),
-                }],
-            }],
-        };
+        let program = [
+            ("service.name", &*self.collector.service_name),
+            ("telemetry.sdk.name", "plimsoll"),
+            ("telemetry.sdk.language", "rust"),
+            ("telemetry.sdk.version", env!("CARGO_PKG_VERSION")),
+        ];
+        let message = ExportRequest::new(program, spans.collect());
         otlp::encode(&message, self.collector.protocol)
     }
 

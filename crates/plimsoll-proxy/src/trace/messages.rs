@@ -1,51 +1,9 @@
-//! Messages of OTLP (`opentelemetry.proto`), reduced to the fields that we write.
-//!
-//! Declared by hand like those of the xDS API: the generated crate brings the OpenTelemetry SDK
-//! along. Tests decode what we send with the generated one.
+//! Spans of OTLP (`opentelemetry.proto`) and the response to an export, reduced to the fields that
+//! we use. `plimsoll_serve::otlp` has the messages around spans; tests decode what we send with the
+//! generated crate.
 
+use plimsoll_serve::otlp::KeyValue;
 use prost::Message;
-
-/// `opentelemetry.proto.collector.trace.v1.ExportTraceServiceRequest`:
-/// the request of the method `Export`.
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct ExportRequest {
-    #[prost(message, repeated, tag = "1")]
-    pub(super) resource_spans: Vec<ResourceSpans>,
-}
-
-/// `opentelemetry.proto.trace.v1.ResourceSpans`: spans of one program.
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct ResourceSpans {
-    #[prost(message, optional, tag = "1")]
-    pub(super) resource: Option<Resource>,
-    #[prost(message, repeated, tag = "2")]
-    pub(super) scope_spans: Vec<ScopeSpans>,
-}
-
-/// `opentelemetry.proto.resource.v1.Resource`: the program that the spans are of.
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct Resource {
-    #[prost(message, repeated, tag = "1")]
-    pub(super) attributes: Vec<KeyValue>,
-}
-
-/// `opentelemetry.proto.trace.v1.ScopeSpans`: spans of one library.
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct ScopeSpans {
-    #[prost(message, optional, tag = "1")]
-    pub(super) scope: Option<InstrumentationScope>,
-    #[prost(message, repeated, tag = "2")]
-    pub(super) spans: Vec<Span>,
-}
-
-/// `opentelemetry.proto.common.v1.InstrumentationScope`: the library that made the spans.
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct InstrumentationScope {
-    #[prost(string, tag = "1")]
-    pub(super) name: String,
-    #[prost(string, tag = "2")]
-    pub(super) version: String,
-}
 
 /// `opentelemetry.proto.trace.v1.Span`: one request, as this proxy saw it.
 #[derive(Clone, PartialEq, Message)]
@@ -89,33 +47,6 @@ pub(super) const IS_REMOTE: u32 = 0x200;
 pub(super) struct Status {
     #[prost(int32, tag = "3")]
     pub(super) code: i32,
-}
-
-/// `opentelemetry.proto.common.v1.KeyValue`: an attribute of a span or of a program.
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct KeyValue {
-    #[prost(string, tag = "1")]
-    pub(super) key: String,
-    #[prost(message, optional, tag = "2")]
-    pub(super) value: Option<AnyValue>,
-}
-
-/// `opentelemetry.proto.common.v1.AnyValue`: a oneof, of which we write texts only.
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct AnyValue {
-    #[prost(string, optional, tag = "1")]
-    pub(super) string_value: Option<String>,
-}
-
-impl KeyValue {
-    pub(super) fn text(key: &str, value: &str) -> Self {
-        Self {
-            key: key.to_owned(),
-            value: Some(AnyValue {
-                string_value: Some(value.to_owned()),
-            }),
-        }
-    }
 }
 
 /// `opentelemetry.proto.collector.trace.v1.ExportTraceServiceResponse`: the answer to an export.

@@ -4,15 +4,17 @@
 //! other request. Which failures may be retried is said by the specification
 //! (<https://opentelemetry.io/docs/specs/otlp/>).
 
-use bytes::{BufMut as _, Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HOST, TE, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
 use plimsoll_client::{Client, RequestOptions, ResponseBody};
+use plimsoll_serve::otlp::ExportRequest;
+use plimsoll_xds::grpc_frame;
 use prost::Message as _;
 use tower_service::Service as _;
 
-use super::messages::{ExportRequest, ExportResponse};
+use super::messages::{ExportResponse, Span};
 use crate::config::{CollectorConfig, OtlpProtocol};
 
 const AGENT: &str = concat!("OTel-OTLP-Exporter-Plimsoll/", env!("CARGO_PKG_VERSION"));
@@ -67,16 +69,12 @@ pub(super) async fn export(
 }
 
 /// Encodes an export request; gRPC puts the length in front.
-pub(super) fn encode(message: &ExportRequest, protocol: OtlpProtocol) -> Bytes {
-    let length = message.encoded_len();
-    let mut bytes = BytesMut::with_capacity(length + 5);
-    if protocol == OtlpProtocol::Grpc {
-        bytes.put_u8(0);
-        bytes.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
+pub(super) fn encode(message: &ExportRequest<Span>, protocol: OtlpProtocol) -> Bytes {
+    let message = message.encode_to_vec();
+    match protocol {
+        OtlpProtocol::Grpc => grpc_frame::frame(&message),
+        OtlpProtocol::Http => message.into(),
     }
-    // Cannot fail: the buffer grows.
-    let _ = message.encode(&mut bytes);
-    bytes.freeze()
 }
 
 fn request(collector: &CollectorConfig, message: Bytes) -> Request<Full<Bytes>> {
@@ -123,10 +121,8 @@ async fn read(
             let trailers = body.trailers().cloned().unwrap_or_default();
             check_grpc_status(&head.headers, &trailers)?;
             let bytes = body.to_bytes();
-            bytes
-                .get(5..)
-                .map(|rest| bytes.slice_ref(rest))
-                .unwrap_or_default()
+            let message = grpc_frame::split(&bytes, MAX_RESPONSE).ok().flatten();
+            message.map_or_else(Bytes::new, |(message, _)| bytes.slice_ref(message))
         }
     };
     // An answer that cannot be read does not undo the export.
@@ -184,7 +180,7 @@ mod tests {
     #[test]
     fn grpc_messages_begin_with_their_length() {
         let message = ExportRequest {
-            resource_spans: vec![Default::default()],
+            resource_items: vec![Default::default()],
         };
         assert_eq!(&encode(&message, OtlpProtocol::Http)[..], [10, 0]);
         assert_eq!(

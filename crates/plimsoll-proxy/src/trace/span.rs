@@ -9,10 +9,11 @@ use std::time::{Duration, SystemTime};
 
 use http::header::{CONTENT_TYPE, USER_AGENT};
 use http::{HeaderName, HeaderValue, Method};
+use plimsoll_serve::otlp::KeyValue;
 
 use super::context::{TraceContext, tracestate};
 use super::export::Exporter;
-use super::messages::{ERROR, HAS_IS_REMOTE, IS_REMOTE, KeyValue, SERVER, Span, Status};
+use super::messages::{ERROR, HAS_IS_REMOTE, IS_REMOTE, SERVER, Span, Status};
 use crate::access_log::Outcome;
 use crate::config::{TagValue, TracingConfig};
 use crate::headers::{X_FORWARDED_PROTO, X_REQUEST_ID};

@@ -1,20 +1,9 @@
-//! Bootstrap and resources of proxies with a management server (ADS). A test that needs them has
-//! `#[path = "support/ads.rs"] mod ads;` beside `mod support;`.
-
-#![allow(dead_code, reason = "every test file uses a part of it")]
-
-#[path = "../../../plimsoll-client/tests/support/management.rs"]
-pub(crate) mod management;
-#[path = "../../../plimsoll-client/tests/support/resources.rs"]
-pub(crate) mod resources;
+//! Bootstrap and resources of proxies with a management server (ADS).
 
 use std::net::SocketAddr;
 
-use resources::{Made, assignment, cluster};
-
-use crate::support::backend::Backend;
-// `management` takes it from here.
-use crate::support::TIMEOUT;
+use super::backend::Backend;
+use super::resources::{Made, assignment, cluster};
 
 /// Values of `api_type`: state of the world and incremental.
 pub(crate) const VARIANTS: [&str; 2] = ["GRPC", "DELTA_GRPC"];

@@ -13,6 +13,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 pub(crate) type AnyBody = UnsyncBoxBody<Bytes, Infallible>;
@@ -68,6 +69,25 @@ impl Backend {
     pub(crate) fn count(&self) -> usize {
         self.requests.load(Ordering::SeqCst)
     }
+}
+
+/// Starts a backend that answers the first request of each connection with these bytes, and keeps
+/// the connection open until the client closes it.
+pub(crate) async fn raw(response: &'static str) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            tokio::spawn(async move {
+                let mut read = vec![0; 4096];
+                let _ = stream.read(&mut read).await;
+                let _ = stream.write_all(response.as_bytes()).await;
+                let _ = stream.read_to_end(&mut read).await;
+            });
+        }
+    });
+    address
 }
 
 impl Drop for Backend {

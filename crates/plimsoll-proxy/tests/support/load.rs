@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::net::TcpStream;
 
 use super::client::Raw;
-use super::{TIMEOUT, eventually};
+use super::{TIMEOUT, wait_until};
 
 /// New connections that the kernel may reset while sockets of one address close, because their
 /// handshake ends at that moment (docs/proxy.md, restart). More are failures.
@@ -84,7 +84,7 @@ impl Load {
     /// Waits until the given number of further requests have been answered.
     pub(crate) async fn wait_for(&self, requests: usize) {
         let goal = self.done.load(Ordering::SeqCst) + requests;
-        eventually("requests are answered", || async {
+        wait_until("requests are answered", || async {
             self.done.load(Ordering::SeqCst) >= goal
         })
         .await;

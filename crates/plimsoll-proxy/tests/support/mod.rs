@@ -1,12 +1,19 @@
 //! Proxy, backends and clients on the loopback interface, for the integration tests.
 
-#![allow(dead_code, reason = "every test file uses a part of it")]
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
-
+pub(crate) mod ads;
 pub(crate) mod backend;
 pub(crate) mod chains;
 pub(crate) mod client;
+#[path = "../../../plimsoll-client/tests/support/collector.rs"]
+#[allow(dead_code, reason = "the client uses more")]
+pub(crate) mod collector;
 pub(crate) mod load;
+#[path = "../../../plimsoll-client/tests/support/management.rs"]
+#[allow(dead_code, reason = "the client uses more")]
+pub(crate) mod management;
+#[path = "../../../plimsoll-client/tests/support/resources.rs"]
+#[allow(dead_code, reason = "the client uses more")]
+pub(crate) mod resources;
 pub(crate) mod tls;
 
 use std::net::SocketAddr;
@@ -16,6 +23,7 @@ use std::time::Duration;
 
 use plimsoll_proxy::{Bound, Context, Options};
 use plimsoll_serve::AdminOptions;
+pub(crate) use plimsoll_testing::tasks::wait_until;
 use socket2::{Domain, Socket, Type};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -204,15 +212,6 @@ pub(crate) fn route_all_to(cluster: &str) -> String {
 
 /// Fields of a cluster that uses HTTP/2.
 pub(crate) const HTTP2: &str = "http2_protocol_options: {}\n";
-
-/// Polls until `holds` returns true.
-pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
-    let deadline = tokio::time::Instant::now() + TIMEOUT;
-    while !holds().await {
-        assert!(tokio::time::Instant::now() < deadline, "never: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
 
 /// Returns a stream of frames that are all available.
 pub(crate) fn frames<T: Send + Unpin + 'static, const N: usize>(frames: [T; N]) -> Frames<T> {

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor,
+};
 
 use super::structs::RawKey;
 use super::value::{IgnoredFields, IsDefault, put};
@@ -86,7 +88,8 @@ impl<'de> DeserializeSeed<'de> for KeySeed {
                 return Ok(Key::Unsupported(field));
             }
         }
-        let names: Vec<&str> = self.0.fields.iter().map(|field| field.name).collect();
+        let documented = self.0.fields.iter().filter(|field| !field.doc.is_empty());
+        let names: Vec<&str> = documented.map(|field| field.name).collect();
         let unsupported = self.0.unsupported.iter().map(|field| field.name);
         let known: Vec<&str> = names.iter().copied().chain(unsupported).collect();
         Err(match nearest(&name, &known) {
@@ -142,6 +145,9 @@ impl<'de> Visitor<'de> for FieldSeed<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        if self.field.label != Label::Many {
+            return Err(A::Error::invalid_type(Unexpected::Seq, &self));
+        }
         let (kind, number) = (self.field.kind, self.field.number);
         while let Some(value) = items.next_element_seed(ValueSeed { kind, number })? {
             self.out.extend_from_slice(&value);
@@ -150,6 +156,9 @@ impl<'de> Visitor<'de> for FieldSeed<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
+        if self.field.label != Label::Map {
+            return Err(A::Error::invalid_type(Unexpected::Map, &self));
+        }
         let kind = self.field.kind;
         while let Some(RawKey(key)) = entries.next_key()? {
             let mut entry = Vec::new();

@@ -117,6 +117,7 @@ impl Visitor<'_> for EnumVisitor {
 
 static EMPTY: Descriptor = Descriptor {
     name: "google.protobuf.Empty",
+    title: "",
     doc: "",
     fields: &[],
     unsupported: &[],

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use plimsoll_core::model::cluster::LocalitySampling;
 use plimsoll_core::model::endpoint_policy::HashFunction;
+use plimsoll_core::model::health::HealthStatus;
+use plimsoll_core::model::orca::EndpointLoadMetricsFormat;
 use plimsoll_core::model::transport::DnsLookupFamily;
 use plimsoll_schema_derive::Described;
 use prost::Message;
@@ -11,13 +13,16 @@ use prost::Message;
 use super::enums::{DiscoveryType, LbPolicy};
 
 use super::endpoint::AssignmentMessage;
+use super::health_check::HealthCheckMessage;
+use super::metadata::MetadataMessage;
 use super::policy::{
     ConsistentHashingMessage, LoadBalancingPolicyMessage, RuntimeDoubleMessage, SlowStartMessage,
 };
 use super::subset::SubsetMessage;
 use super::upstream::{
-    CircuitBreakersMessage, CommonHttpMessage, ConnectionOptionsMessage, EdsClusterConfigMessage,
-    HealthCheckMessage, Http1Message, Http2Message, OutlierDetectionMessage,
+    BindConfigMessage, CircuitBreakersMessage, CommonHttpMessage, ConnectionOptionsMessage,
+    EdsClusterConfigMessage, Http1Message, Http2Message, OutlierDetectionMessage,
+    PreconnectPolicyMessage, TrackClusterStatsMessage, TransportSocketMatchMessage,
     TransportSocketMessage, UpstreamHttpMessage,
 };
 use super::{AnyMessage, ConfigSourceMessage, DurationMessage, PercentMessage};
@@ -26,19 +31,12 @@ use super::{AnyMessage, ConfigSourceMessage, DurationMessage, PercentMessage};
 #[derive(Clone, PartialEq, Message, Described)]
 #[schema(name = "envoy.config.cluster.v3.Cluster")]
 #[schema(
-    unused = "5 per_connection_buffer_limit_bytes, 18 dns_resolvers, 20 cleanup_interval, \
-          25 metadata, 26 protocol_selection, 28 alt_stat_name, 32 ignore_health_on_host_removal, \
-          39 respect_dns_ttl, 44 dns_failure_refresh_rate, 45 use_tcp_for_dns_lookups, \
-          47 track_timeout_budgets, 49 track_cluster_stats, 53 dns_resolution_config, \
-          54 wait_for_warm_on_init, 55 typed_dns_resolver_config, 58 dns_jitter, \
-          60 per_connection_buffer_high_watermark_timeout, 61 stats_matcher"
+    unused = "18 dns_resolvers, 20 cleanup_interval, 26 protocol_selection, 39 respect_dns_ttl, \
+          44 dns_failure_refresh_rate, 45 use_tcp_for_dns_lookups, 53 dns_resolution_config, \
+          55 typed_dns_resolver_config, 58 dns_jitter, 61 stats_matcher"
 )]
-#[schema(
-    changes_request = "21 upstream_bind_config, 38 cluster_type, 40 filters, \
-          43 transport_socket_matches, 48 upstream_config, 50 preconnect_policy, \
-          51 connection_pool_per_downstream_connection, 59 transport_socket_matcher, \
-          62 queuing_policies"
-)]
+#[schema(changes_request = "38 cluster_type, 40 filters, 48 upstream_config, \
+          59 transport_socket_matcher, 62 queuing_policies")]
 #[schema(changes_host = "34 original_dst_lb_config")]
 pub struct ClusterMessage {
     /// Name of the cluster, used by routes and statistics. Must be set.
@@ -54,6 +52,10 @@ pub struct ClusterMessage {
     /// Timeout for establishing a connection to a host, including the TLS handshake. Default `5s`.
     #[prost(message, optional, tag = "4")]
     pub connect_timeout: Option<DurationMessage>,
+    /// Soft limit on the read and write buffers of a connection, in bytes. Default 1 MiB.
+    #[prost(message, optional, tag = "5")]
+    #[schema(unread = "unused")]
+    pub per_connection_buffer_limit_bytes: Option<u32>,
     /// Load balancing policy; `load_balancing_policy` takes precedence. Default `ROUND_ROBIN`.
     #[prost(int32, tag = "6")]
     #[schema(values = LbPolicy)]
@@ -84,6 +86,10 @@ pub struct ClusterMessage {
     /// Ejection of hosts that fail too many requests; disabled if not set.
     #[prost(message, optional, tag = "19")]
     pub outlier_detection: Option<OutlierDetectionMessage>,
+    /// Source address of connections to the hosts.
+    #[prost(message, optional, tag = "21")]
+    #[schema(unread = "changes_request")]
+    pub upstream_bind_config: Option<BindConfigMessage>,
     /// Subset load balancing by host metadata, legacy field.
     #[prost(message, optional, tag = "22")]
     pub lb_subset_config: Option<SubsetMessage>,
@@ -93,9 +99,17 @@ pub struct ClusterMessage {
     /// TLS settings for connections to the hosts; plain text if not set.
     #[prost(message, optional, tag = "24")]
     pub transport_socket: Option<TransportSocketMessage>,
+    /// Metadata of the cluster, by namespace, for filters and access logs.
+    #[prost(message, optional, tag = "25")]
+    #[schema(unread = "unused")]
+    pub metadata: Option<MetadataMessage>,
     /// Panic threshold and locality selection, legacy field.
     #[prost(message, optional, tag = "27")]
     pub common_lb_config: Option<CommonLbConfigMessage>,
+    /// Name of the cluster in statistics. Default the name of the cluster.
+    #[prost(string, tag = "28")]
+    #[schema(unread = "unused")]
+    pub alt_stat_name: String,
     /// Deprecated: use the same message in `typed_extension_protocol_options`.
     #[prost(message, optional, tag = "29")]
     pub common_http_protocol_options: Option<CommonHttpMessage>,
@@ -105,6 +119,10 @@ pub struct ClusterMessage {
     /// Close all connections to a host when it becomes unhealthy.
     #[prost(bool, tag = "31")]
     pub close_connections_on_host_health_failure: bool,
+    /// Remove hosts that are no longer discovered even while they pass health checks.
+    #[prost(bool, tag = "32")]
+    #[schema(unread = "unused")]
+    pub ignore_health_on_host_removal: bool,
     /// Endpoints of the cluster, for every `type` except `EDS`.
     #[prost(message, optional, tag = "33")]
     pub load_assignment: Option<AssignmentMessage>,
@@ -121,18 +139,47 @@ pub struct ClusterMessage {
     /// Enables load reporting (LRS) to the server that sent the cluster; only `self` is supported.
     #[prost(message, optional, tag = "42")]
     pub lrs_server: Option<ConfigSourceMessage>,
+    /// Transport sockets by metadata of the endpoint; the first that matches is used.
+    #[prost(message, repeated, tag = "43")]
+    #[schema(unread = "changes_request")]
+    pub transport_socket_matches: Vec<TransportSocketMatchMessage>,
     /// Deprecated: use the same message in `typed_extension_protocol_options`.
     #[prost(message, optional, tag = "46")]
     pub upstream_http_protocol_options: Option<UpstreamHttpMessage>,
+    /// Publishes how much of a request's time budget was used; `track_cluster_stats` replaces it.
+    #[prost(bool, tag = "47")]
+    #[schema(unread = "unused")]
+    pub track_timeout_budgets: bool,
+    /// Statistics of the cluster beyond the usual ones.
+    #[prost(message, optional, tag = "49")]
+    #[schema(unread = "unused")]
+    pub track_cluster_stats: Option<TrackClusterStatsMessage>,
+    /// Connections that are opened before requests need them.
+    #[prost(message, optional, tag = "50")]
+    #[schema(unread = "changes_request")]
+    pub preconnect_policy: Option<PreconnectPolicyMessage>,
+    /// Use separate upstream connections for each downstream connection.
+    #[prost(bool, tag = "51")]
+    #[schema(unread = "changes_request")]
+    pub connection_pool_per_downstream_connection: bool,
     /// Settings of `lb_policy: MAGLEV`.
     #[prost(message, optional, tag = "52")]
     pub maglev_lb_config: Option<MaglevLbConfigMessage>,
+    /// Whether the proxy waits for the first health checks of the cluster before it starts.
+    /// Default true.
+    #[prost(message, optional, tag = "54")]
+    #[schema(unread = "unused")]
+    pub wait_for_warm_on_init: Option<bool>,
     /// Settings of `lb_policy: ROUND_ROBIN`.
     #[prost(message, optional, tag = "56")]
     pub round_robin_lb_config: Option<RoundRobinLbConfigMessage>,
     /// ORCA metrics of backends to include in load reports, such as `named_metrics.*`.
     #[prost(string, repeated, tag = "57")]
     pub lrs_report_endpoint_metrics: Vec<String>,
+    /// Time after which a connection whose buffers stay above their limit is closed.
+    #[prost(message, optional, tag = "60")]
+    #[schema(unread = "unused")]
+    pub per_connection_buffer_high_watermark_timeout: Option<DurationMessage>,
     /// Plimsoll extension: settings of the cluster that Envoy does not have.
     #[prost(message, optional, tag = "50002")]
     pub plimsoll: Option<PlimsollMessage>,
@@ -149,12 +196,17 @@ pub struct PlimsollMessage {
     #[prost(int32, optional, tag = "1")]
     #[schema(values = LocalitySampling)]
     pub locality_sampling: Option<i32>,
+    /// Requests ask hosts for load reports in this format, with the header
+    /// `endpoint-load-metrics-format`, unless they have one: for servers that report only when
+    /// asked, such as vLLM and Triton. Unset: requests do not ask.
+    #[prost(int32, optional, tag = "2")]
+    #[schema(values = EndpointLoadMetricsFormat)]
+    pub endpoint_load_metrics_format: Option<i32>,
 }
 
 /// `Cluster.CommonLbConfig`: panic threshold and locality selection, legacy API.
 #[derive(Clone, PartialEq, Message, Described)]
 #[schema(name = "envoy.config.cluster.v3.Cluster.CommonLbConfig")]
-#[schema(unused = "6 close_connections_on_host_set_change, 8 override_host_status")]
 pub struct CommonLbConfigMessage {
     /// Panic threshold: below this percentage of healthy hosts, all hosts are used. Default 50.
     #[prost(message, optional, tag = "1")]
@@ -171,9 +223,27 @@ pub struct CommonLbConfigMessage {
     /// Exclude new hosts from load balancing and host counts until their first health check.
     #[prost(bool, tag = "5")]
     pub ignore_new_hosts_until_first_hc: bool,
+    /// Close all connections to a host when hosts are added or removed.
+    #[prost(bool, tag = "6")]
+    #[schema(unread = "unused")]
+    pub close_connections_on_host_set_change: bool,
     /// Hashing settings shared by `RING_HASH` and `MAGLEV`.
     #[prost(message, optional, tag = "7")]
     pub consistent_hashing_lb_config: Option<ConsistentHashingMessage>,
+    /// Health of hosts to which stateful sessions may return.
+    #[prost(message, optional, tag = "8")]
+    #[schema(unread = "unused")]
+    pub override_host_status: Option<HealthStatusSetMessage>,
+}
+
+/// `HealthStatusSet`: a set of health states.
+#[derive(Clone, PartialEq, Eq, Message, Described)]
+#[schema(name = "envoy.config.core.v3.HealthStatusSet")]
+pub struct HealthStatusSetMessage {
+    /// Health states of the set.
+    #[prost(int32, repeated, tag = "1")]
+    #[schema(values = HealthStatus)]
+    pub statuses: Vec<i32>,
 }
 
 /// `Cluster.CommonLbConfig.ZoneAwareLbConfig`: zone-aware routing, legacy API.

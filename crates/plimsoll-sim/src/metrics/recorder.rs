@@ -19,8 +19,10 @@ pub(crate) struct Recorder {
     local: Vec<u32>,
     /// By bin, then zone of the host: requests sent to the zone.
     served: Vec<u32>,
-    /// Failed requests, by bin of the response.
+    /// Failed requests, by bin of the response, then zone of the proxy.
     failed: Vec<u32>,
+    /// Requests that failed at hosts of a zone, by bin of the response.
+    failed_at: Vec<u32>,
     /// Latency histograms, by second of the response.
     latency: Vec<Histogram>,
     totals: Totals,
@@ -49,7 +51,8 @@ impl Recorder {
             issued: vec![0; bins * zones],
             local: vec![0; bins * zones],
             served: vec![0; bins * zones],
-            failed: vec![0; bins],
+            failed: vec![0; bins * zones],
+            failed_at: vec![0; bins * zones],
             latency: vec![Histogram::default(); bins.div_ceil(4)],
             totals: Totals::default(),
             lock_out: vec![0; scenario.balancer_count()],
@@ -71,23 +74,27 @@ impl Recorder {
         }
     }
 
-    pub(crate) fn no_host(&mut self, at: u64) {
+    /// Records a request of a zone's proxy for which no host was available.
+    pub(crate) fn no_host(&mut self, at: u64, from: usize) {
         self.totals.no_host += 1;
-        let bin = self.bin(at);
-        add(&mut self.failed, bin);
+        let place = self.bin(at) * self.zones + from;
+        add(&mut self.failed, place);
     }
 
-    pub(crate) fn responded(&mut self, at: u64, latency: u64, success: bool) {
-        let bin = self.bin(at);
-        if success {
-            self.totals.succeeded += 1;
-            if let Some(histogram) = self.latency.get_mut(bin / 4) {
-                histogram.add(latency);
-            }
-        } else {
-            self.totals.failed += 1;
-            add(&mut self.failed, bin);
+    pub(crate) fn succeeded(&mut self, at: u64, latency: u64) {
+        self.totals.succeeded += 1;
+        let second = self.bin(at) / 4;
+        if let Some(histogram) = self.latency.get_mut(second) {
+            histogram.add(latency);
         }
+    }
+
+    /// Records a request of zone `from` that failed at a host of zone `to`.
+    pub(crate) fn failed(&mut self, at: u64, from: usize, to: usize) {
+        self.totals.failed += 1;
+        let first = self.bin(at) * self.zones;
+        add(&mut self.failed, first + from);
+        add(&mut self.failed_at, first + to);
     }
 
     /// Records how long a balancer has sent nothing to its own zone.
@@ -131,8 +138,14 @@ impl Recorder {
         &self.served[bin * self.zones..(bin + 1) * self.zones]
     }
 
-    pub(crate) fn failed_in(&self, bin: usize) -> u32 {
-        self.failed[bin]
+    /// Returns the requests that failed in a bin, by zone of the proxy.
+    pub(crate) fn failed_in(&self, bin: usize) -> &[u32] {
+        &self.failed[bin * self.zones..(bin + 1) * self.zones]
+    }
+
+    /// Returns the requests that failed at hosts in a bin, by zone of the host.
+    pub(crate) fn failed_at(&self, bin: usize) -> &[u32] {
+        &self.failed_at[bin * self.zones..(bin + 1) * self.zones]
     }
 
     /// Returns latencies by second.
@@ -178,14 +191,17 @@ mod tests {
     #[test]
     fn answers_and_failures_are_counted() {
         let mut recorder = recorder();
-        recorder.responded(5 * BIN, 1_000_000, true);
-        recorder.responded(5 * BIN, 9_000_000, false);
-        recorder.no_host(6 * BIN);
+        recorder.succeeded(5 * BIN, 1_000_000);
+        recorder.failed(5 * BIN, 0, 2);
+        recorder.no_host(6 * BIN, 1);
         recorder.finish(3);
         let totals = recorder.totals();
         assert_eq!((totals.succeeded, totals.failed, totals.no_host), (1, 1, 1));
         assert_eq!(totals.in_flight, 3);
-        assert_eq!((recorder.failed_in(5), recorder.failed_in(6)), (1, 1));
+        assert_eq!(recorder.failed_in(5), [1, 0, 0]);
+        assert_eq!(recorder.failed_in(6), [0, 1, 0]);
+        assert_eq!(recorder.failed_at(5), [0, 0, 1]);
+        assert_eq!(recorder.failed_at(6), [0, 0, 0]);
         assert!(recorder.latencies()[1].quantile(1.0).unwrap() < 2e6);
     }
 

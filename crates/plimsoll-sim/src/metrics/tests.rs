@@ -16,7 +16,11 @@ fn all_local() -> Metrics {
             let at = request * num::SECOND * 10 / rate;
             recorder.issued(at, zone);
             recorder.sent(at, zone, zone);
-            recorder.responded(at, 20_000_000, request % 100 > 0);
+            if request % 100 > 0 {
+                recorder.succeeded(at, 20_000_000);
+            } else {
+                recorder.failed(at, 0, 0);
+            }
         }
     }
     recorder.finish(0);

@@ -116,11 +116,12 @@ impl<'a> Windows<'a> {
         (all - local, all)
     }
 
-    /// Returns the least cross-zone traffic that balances the zones in a bin, and all demand,
-    /// requests/s.
+    /// Returns the least cross-zone traffic with which the objective is kept in a bin, and all
+    /// demand, requests/s.
     pub(crate) fn needed(&self, bin: usize) -> (f64, f64) {
         let at = bin as u64 * BIN;
-        needed(self.workload.rates(at), self.workload.capacity(at))
+        let (rates, capacity) = (self.workload.rates(at), self.workload.capacity(at));
+        needed(rates, capacity, self.scenario.target())
     }
 }
 
@@ -129,15 +130,15 @@ fn moment(end: usize) -> u64 {
     (end as u64 * BIN).saturating_sub(1)
 }
 
-/// Returns the least cross-zone traffic at which all zones are equally loaded, Σ max(0, demand −
-/// capacity · mean), and the whole demand.
-pub(crate) fn needed(rates: &[f64], capacity: &[f64]) -> (f64, f64) {
+/// Returns the least cross-zone traffic at which no zone is above the target or, if that is more,
+/// all are equally loaded: Σ max(0, demand − capacity · bound), and the whole demand.
+pub(crate) fn needed(rates: &[f64], capacity: &[f64], target: f64) -> (f64, f64) {
     let total: f64 = rates.iter().sum();
-    let mean = num::ratio(total, capacity.iter().sum());
+    let bound = num::ratio(total, capacity.iter().sum()).max(target);
     let surplus = rates
         .iter()
         .zip(capacity)
-        .map(|(rate, capacity)| rate - capacity * mean);
+        .map(|(rate, capacity)| rate - capacity * bound);
     (surplus.map(|surplus| surplus.max(0.0)).sum(), total)
 }
 
@@ -153,12 +154,12 @@ mod tests {
             ([50.0, 25.0, 25.0], 0.167),
             ([45.0, 35.0, 20.0], 0.133),
         ] {
-            let (needed, total) = needed(&demand, &[120.0; 3]);
+            let (needed, total) = needed(&demand, &[120.0; 3], 0.0);
             assert!((needed / total - expected).abs() < 0.001, "{needed}");
         }
-        assert_eq!(needed(&[0.0, 0.0], &[1.0, 1.0]), (0.0, 0.0));
+        assert_eq!(needed(&[0.0, 0.0], &[1.0, 1.0], 0.0), (0.0, 0.0));
         assert_eq!(
-            needed(&[10.0, 10.0], &[0.0, 1.0]),
+            needed(&[10.0, 10.0], &[0.0, 1.0], 0.0),
             (10.0, 20.0),
             "a dead zone sends everything"
         );

@@ -48,8 +48,9 @@ fn write_policy(policy: &PolicyReport, zones: &[String], text: &mut String) {
                 series.utilization[zone][point],
                 series.utilization_5s[zone][point],
             ];
-            let nothing = [f64::NAN; 7];
-            write_values(&[&here[..], &nothing[..]].concat(), text);
+            let nothing = [f64::NAN; 6];
+            let failures = [series.failures_by_zone[zone][point]];
+            write_values(&[&here[..], &nothing[..], &failures[..]].concat(), text);
         }
     }
 }

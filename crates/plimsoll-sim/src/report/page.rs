@@ -37,6 +37,7 @@ struct Lines {
     p50: Vec<f64>,
     p99: Vec<f64>,
     failures: Vec<f64>,
+    failures_by_zone: Vec<Vec<f64>>,
 }
 
 impl Report {
@@ -77,6 +78,7 @@ impl Lines {
             p50: line(&series.p50),
             p99: line(&series.p99),
             failures: line(&series.failures),
+            failures_by_zone: series.failures_by_zone.iter().map(line).collect(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::metrics::recorder::BIN;
 use crate::metrics::windows::{FIVE_SECONDS, SECOND, Windows};
 use crate::num;
-use crate::optimum::mean_utilization;
+use crate::optimum::{mean_utilization, utilization};
 
 /// Number of bins between two points.
 const STEP: usize = 2;
@@ -36,6 +36,8 @@ pub(crate) struct Series {
     pub(crate) p99: Vec<f64>,
     /// Failed requests per second, 1 s.
     pub(crate) failures: Vec<f64>,
+    /// By zone of the proxy, then point: failed requests per second, 1 s.
+    pub(crate) failures_by_zone: Vec<Vec<f64>>,
 }
 
 impl Series {
@@ -55,13 +57,7 @@ impl Series {
             let bins = end.saturating_sub(SECOND)..end;
             let (cross, all) = windows.cross_zone(bins.clone());
             series.cross_zone.push(num::ratio(cross as f64, all as f64));
-            let failed: u32 = bins
-                .clone()
-                .map(|bin| windows.recorder.failed_in(bin))
-                .sum();
-            let weight = f64::from(windows.scenario.requests_per_sample);
-            let seconds = num::seconds(bins.len() as u64 * BIN);
-            series.failures.push(f64::from(failed) * weight / seconds);
+            series.push_failures(windows, bins);
             let second = (end - 1) / SECOND;
             let latency = &windows.recorder.latencies()[second];
             let millis = |share| {
@@ -75,25 +71,39 @@ impl Series {
         series
     }
 
-    /// Computes the series of the optimum: every zone at the mean.
+    /// Computes the series of the optimum: every zone at the mean, or below the target.
     pub(crate) fn optimum(windows: &Windows<'_>) -> Self {
         let mut series = Self::empty(windows);
         for end in ends(windows) {
             series.push_common(windows, end);
             let at = (end as u64 * BIN).saturating_sub(1);
             let mean = mean_utilization(windows.workload, at);
+            let by_zone = utilization(windows.scenario, windows.workload, at);
             for (zone, capacity) in windows.capacity(end).iter().enumerate() {
-                let value = if *capacity > 0.0 { mean } else { f64::NAN };
+                let value = if *capacity > 0.0 {
+                    by_zone[zone]
+                } else {
+                    f64::NAN
+                };
                 series.utilization[zone].push(value);
                 series.utilization_5s[zone].push(value);
             }
             series.push_range();
             series.mean.push(mean);
-            series.max_over_mean.push(1.0);
+            let fullest = by_zone.iter().copied().fold(0.0, f64::max);
+            let is_level = windows.scenario.control_plane.objective.is_level();
+            series.max_over_mean.push(if is_level {
+                1.0
+            } else {
+                num::ratio(fullest, mean)
+            });
             series
                 .cross_zone
                 .push(*series.needed.last().unwrap_or(&0.0));
             series.failures.push(0.0);
+            for zone in &mut series.failures_by_zone {
+                zone.push(0.0);
+            }
             series.p50.push(f64::NAN);
             series.p99.push(f64::NAN);
         }
@@ -105,6 +115,7 @@ impl Series {
         Self {
             utilization: vec![Vec::new(); zones],
             utilization_5s: vec![Vec::new(); zones],
+            failures_by_zone: vec![Vec::new(); zones],
             ..Self::default()
         }
     }
@@ -123,6 +134,20 @@ impl Series {
         );
         self.lowest.push(low);
         self.highest.push(high);
+    }
+
+    fn push_failures(&mut self, windows: &Windows<'_>, bins: std::ops::Range<usize>) {
+        let weight = f64::from(windows.scenario.requests_per_sample);
+        let seconds = num::seconds(bins.len() as u64 * BIN);
+        let mut all = 0.0;
+        for (zone, values) in self.failures_by_zone.iter_mut().enumerate() {
+            let bins = bins.clone();
+            let failed: u32 = bins.map(|bin| windows.recorder.failed_in(bin)[zone]).sum();
+            let rate = f64::from(failed) * weight / seconds;
+            values.push(rate);
+            all += rate;
+        }
+        self.failures.push(all);
     }
 
     /// Appends time and demand, which are the same for every policy.
@@ -155,7 +180,11 @@ mod tests {
             let at = request * num::SECOND / 100;
             recorder.issued(at, 0);
             recorder.sent(at, 0, num::slot(request % 2, 1));
-            recorder.responded(at, 3_000_000, request % 10 > 0);
+            if request % 10 > 0 {
+                recorder.succeeded(at, 3_000_000);
+            } else {
+                recorder.failed(at, 0, 0);
+            }
         }
         let windows = Windows::new(&scenario, &workload, &recorder);
         for series in [Series::measure(&windows), Series::optimum(&windows)] {
@@ -171,7 +200,8 @@ mod tests {
                 &series.p99,
                 &series.failures,
             ];
-            let zones = series.utilization.iter().chain(&series.utilization_5s);
+            let utilization = series.utilization.iter().chain(&series.utilization_5s);
+            let zones = utilization.chain(&series.failures_by_zone);
             for line in lines.into_iter().chain(zones) {
                 assert_eq!(line.len(), series.times.len());
             }

@@ -26,6 +26,13 @@ impl Report {
             text.push_str(&aligned(&rows));
             text.push('\n');
         }
+        if let Some(rows) = self.failures() {
+            text.push_str(&aligned(&rows));
+            text.push('\n');
+        }
+        for policy in &self.policies {
+            write_ignored(policy, &mut text);
+        }
         let _ = writeln!(
             text,
             "max/mean: highest zone utilization ÷ that of all hosts, average / peak.\n\
@@ -44,6 +51,74 @@ impl Report {
             let _ = writeln!(text, "{verdict} {policy}: {text_of} (found {found})");
         }
         text
+    }
+
+    /// Returns the table of failed requests by zone where they arrived, if any failed.
+    fn failures(&self) -> Option<Vec<Vec<String>>> {
+        let failed = |policy: &PolicyReport| policy.metrics.measured_failure_share > 0.0;
+        if !self.policies.iter().any(failed) {
+            return None;
+        }
+        let zones = &self.facts.zones;
+        let few = zones.len() <= MAX_FAILURE_COLUMNS;
+        let from = format!("failed from {} s", self.facts.measured_from_s);
+        let mut head = vec!["policy".to_owned(), from];
+        if few {
+            head.extend(zones.iter().map(|zone| format!("in {}", short(zone))));
+        } else {
+            head.push("worst zone".to_owned());
+        }
+        let rows = self.policies.iter().map(|policy| {
+            let m = &policy.metrics;
+            let total = percent(m.measured_failure_share);
+            let mut row = vec![policy.policy.name().to_owned(), total];
+            if few {
+                row.extend(m.zones.iter().map(|zone| percent(zone.failure_share)));
+            } else {
+                row.push(worst_zone(m));
+            }
+            row
+        });
+        Some([head].into_iter().chain(rows).collect())
+    }
+}
+
+/// Most zones that have a column of their own in the table of failures.
+const MAX_FAILURE_COLUMNS: usize = 5;
+
+/// Most times of ignored zones that are listed for a policy.
+const MAX_IGNORED: usize = 3;
+
+/// Returns the name and failed share of the zone with the highest share.
+fn worst_zone(metrics: &Metrics) -> String {
+    let zones = metrics.zones.iter();
+    let worst = zones.max_by(|a, b| a.failure_share.total_cmp(&b.failure_share));
+    worst.map_or("–".into(), |zone| {
+        format!("{} {}", short(&zone.zone), percent(zone.failure_share))
+    })
+}
+
+/// Writes when the policy did not choose by zone, and why: then its numbers are not its own.
+fn write_ignored(policy: &PolicyReport, text: &mut String) {
+    let all = policy.zones_ignored.len();
+    for ignored in policy.zones_ignored.iter().take(MAX_IGNORED) {
+        let proxies = match &ignored.at[..] {
+            several if several.len() > 2 => format!("{} zones", several.len()),
+            few => few
+                .iter()
+                .map(|name| short(name))
+                .collect::<Vec<_>>()
+                .join(", "),
+        };
+        let (name, when, reason) = (policy.policy.name(), ignored.when(), &ignored.reason);
+        let _ = writeln!(text, "{name} ignored zones {when} (proxies of {proxies}):");
+        let _ = writeln!(text, "  {reason}");
+    }
+    if all > MAX_IGNORED {
+        let _ = writeln!(text, "  … and {} more times", all - MAX_IGNORED);
+    }
+    if all > 0 {
+        text.push('\n');
     }
 }
 

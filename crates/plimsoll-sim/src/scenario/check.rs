@@ -1,18 +1,24 @@
 //! Validation of scenarios: defaults, ranges, and errors with the path of the field. `zones` checks
 //! zones, `events` checks events and expectations.
 
+use std::sync::Arc;
+
 use plimsoll_core::model::cluster::LocalitySampling;
+use plimsoll_core::model::outlier_detection::{
+    ConsecutiveErrors, OutlierDetection, OutlierDetectionParts,
+};
+use plimsoll_core::planner::transport::Objective;
 use plimsoll_core::units::FieldError;
 
 use super::duration::HumanDuration;
 use super::events::{events, expectations};
 use super::parts::{
-    BalancerParts, ControlPlaneParts, HostParts, NetworkParts, ReportsParts, ScenarioParts,
+    self, BalancerParts, ControlPlaneParts, HostParts, NetworkParts, ReportsParts, ScenarioParts,
     TrafficParts,
 };
 use super::zones::{Names, zones};
 use super::{
-    Arrivals, BalancerSettings, ControlPlaneSettings, EndpointPolicyName, HostSettings,
+    Arrivals, BalancerSettings, ControlPlaneSettings, DataPlane, EndpointPolicyName, HostSettings,
     NetworkSettings, ReportSettings, Scenario, Service, Traffic, Wave, Zone,
 };
 use crate::num;
@@ -61,6 +67,7 @@ impl Scenario {
             reports: reports(&parts.reports)?,
             control_plane: control_plane(parts.control_plane)?,
             balancer: balancer(&parts.balancer)?,
+            outlier_detection: outlier_detection(parts.outlier_detection.as_ref())?,
             load_aware: parts.load_aware_locality,
             requests_per_sample: at_least_one(
                 parts.scale.requests_per_sample,
@@ -93,6 +100,12 @@ fn control_plane(parts: ControlPlaneParts) -> Result<ControlPlaneSettings, Field
             "control_plane.delay",
             (HumanDuration::from_millis(0), HumanDuration::from_secs(60)),
         )?,
+        objective: match parts.target_utilization {
+            Some(target) => {
+                Objective::waterfall(target).map_err(|error| error.under("control_plane"))?
+            }
+            None => Objective::LEVEL,
+        },
         planner: parts,
     })
 }
@@ -106,6 +119,7 @@ pub(super) fn independent_faults(parts: &ScenarioParts) -> Vec<FieldError> {
         reports(&parts.reports).map(drop),
         control_plane(parts.control_plane.clone()).map(drop),
         balancer(&parts.balancer).map(drop),
+        outlier_detection(parts.outlier_detection.as_ref()).map(drop),
     ];
     checked.into_iter().filter_map(Result::err).collect()
 }
@@ -240,12 +254,17 @@ fn host(parts: &HostParts) -> Result<HostSettings, FieldError> {
             "host.detection",
             (HumanDuration::from_millis(0), HumanDuration::from_secs(600)),
         )?,
+        health_checks: parts.health_checks,
     })
 }
 
 fn network(parts: NetworkParts) -> Result<NetworkSettings, FieldError> {
     let range = (HumanDuration::from_millis(0), HumanDuration::from_secs(10));
     let local = HumanDuration(std::time::Duration::from_micros(250));
+    let timeouts = (
+        HumanDuration::from_millis(10),
+        HumanDuration::from_secs(600),
+    );
     Ok(NetworkSettings {
         local: within(parts.local, local, "network.local", range)?,
         remote: within(
@@ -254,7 +273,38 @@ fn network(parts: NetworkParts) -> Result<NetworkSettings, FieldError> {
             "network.remote",
             range,
         )?,
+        connect_timeout: within(
+            parts.connect_timeout,
+            HumanDuration::from_secs(5),
+            "network.connect_timeout",
+            timeouts,
+        )?,
+        request_timeout: within(
+            parts.request_timeout,
+            HumanDuration::from_secs(15),
+            "network.request_timeout",
+            timeouts,
+        )?,
     })
+}
+
+fn outlier_detection(
+    parts: Option<&parts::OutlierDetectionParts>,
+) -> Result<Option<Arc<OutlierDetection>>, FieldError> {
+    let Some(parts) = parts else {
+        return Ok(None);
+    };
+    let mut consecutive = ConsecutiveErrors::default();
+    consecutive.threshold = parts.consecutive_5xx.unwrap_or(consecutive.threshold);
+    let settings = OutlierDetection::try_new(OutlierDetectionParts {
+        interval: parts.interval.map(|interval| interval.0),
+        base_ejection_time: parts.base_ejection_time.map(|time| time.0),
+        max_ejection_percent: parts.max_ejection_percent,
+        consecutive_5xx: Some(consecutive),
+        ..Default::default()
+    });
+    let settings = settings.map_err(|error| error.under("outlier_detection"))?;
+    Ok(Some(Arc::new(settings)))
 }
 
 fn reports(parts: &ReportsParts) -> Result<ReportSettings, FieldError> {
@@ -300,6 +350,14 @@ fn reports(parts: &ReportsParts) -> Result<ReportSettings, FieldError> {
 
 fn balancer(parts: &BalancerParts) -> Result<BalancerSettings, FieldError> {
     Ok(BalancerSettings {
+        data_plane: choice(
+            parts.data_plane.as_deref(),
+            &[
+                ("plimsoll", DataPlane::Plimsoll),
+                ("envoy", DataPlane::Envoy),
+            ],
+            "balancer.data_plane",
+        )?,
         endpoint_policy: choice(
             parts.endpoint_policy.as_deref(),
             &[
@@ -334,7 +392,11 @@ fn balancer(parts: &BalancerParts) -> Result<BalancerSettings, FieldError> {
 }
 
 /// Returns the value of a name, or the first of `choices` if the name is unset.
-fn choice<T: Copy>(name: Option<&str>, choices: &[(&str, T)], path: &str) -> Result<T, FieldError> {
+pub(super) fn choice<T: Copy>(
+    name: Option<&str>,
+    choices: &[(&str, T)],
+    path: &str,
+) -> Result<T, FieldError> {
     let wanted = name.unwrap_or(choices[0].0);
     let found = choices.iter().find(|(name, _)| *name == wanted);
     found.map(|&(_, value)| value).ok_or_else(|| {
@@ -389,7 +451,7 @@ pub(super) fn not_negative(value: f64, path: &str) -> Result<f64, FieldError> {
     Err(FieldError::new(path, format!("{value} must be at least 0")))
 }
 
-fn share(value: f64, path: &str) -> Result<f64, FieldError> {
+pub(super) fn share(value: f64, path: &str) -> Result<f64, FieldError> {
     if (0.0..=1.0).contains(&value) {
         return Ok(value);
     }

@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 
 use plimsoll_core::units::FieldError;
 
-use super::check::{not_negative, positive};
+use super::check::{choice, not_negative, positive, share};
 use super::duration::HumanDuration;
-use super::parts::{DemandEventParts, EventParts, ExpectParts};
+use super::parts::{DemandEventParts, EventParts, ExpectParts, FailEventParts};
 use super::zones::Names;
-use super::{EventKind, Expectation, NEVER, ScenarioEvent, Zone};
+use super::{EventKind, Expectation, FailureKind, HostFailure, NEVER, ScenarioEvent, Zone};
 use crate::checker;
 use crate::num;
 use crate::policy::Policy;
+
+/// Default factor on the service time of slow hosts.
+const DEFAULT_SLOWDOWN: f64 = 10.0;
 
 pub(super) fn events(
     parts: &[EventParts],
@@ -39,6 +42,7 @@ fn one_event(
     names: &Names,
 ) -> Result<ScenarioEvent, FieldError> {
     let mut effects = Vec::new();
+    let mut every = None;
     if let Some(demand) = &parts.demand {
         effects.push((demand_event(demand, names)?, demand.r#for));
     }
@@ -52,6 +56,10 @@ fn one_event(
     if let Some(event) = &parts.lose_zone {
         let zones = names.of(&event.zone, "lose_zone.zone")?;
         effects.push((EventKind::LoseZone { zones }, event.r#for));
+    }
+    if let Some(event) = &parts.fail {
+        effects.push((fail_event(event, names)?, event.r#for));
+        every = event.every;
     }
     if let Some(event) = &parts.unhealthy {
         let zones = names.of(&event.zone, "unhealthy.zone")?;
@@ -77,6 +85,7 @@ fn one_event(
             until: length.map_or(NEVER, |length: HumanDuration| {
                 num::nanos(parts.at.0 + length.0)
             }),
+            every: every.map_or(NEVER, |every| num::nanos(every.0)),
             kind,
         }),
         (None, _) => Err(FieldError::new("", "has no effect: set exactly one")),
@@ -101,6 +110,61 @@ fn demand_event(parts: &DemandEventParts, names: &Names) -> Result<EventKind, Fi
         factor: not_negative(parts.factor, "demand.factor")?,
         over,
     })
+}
+
+fn fail_event(parts: &FailEventParts, names: &Names) -> Result<EventKind, FieldError> {
+    let how = choice(
+        Some(&parts.how),
+        &[
+            ("refuse", FailureKind::Refuse),
+            ("unreachable", FailureKind::Unreachable),
+            ("hang", FailureKind::Hang),
+            ("error", FailureKind::Error),
+            ("slow", FailureKind::Slow),
+        ],
+        "fail.how",
+    )?;
+    let slow = how == FailureKind::Slow;
+    if parts.share.is_some() && slow {
+        return Err(FieldError::new("fail.share", "slow hosts fail no requests"));
+    }
+    if parts.factor.is_some() && !slow {
+        return Err(FieldError::new("fail.factor", "only slow hosts have one"));
+    }
+    if parts
+        .every
+        .is_some_and(|every| every < HumanDuration::from_secs(1))
+    {
+        return Err(FieldError::new("fail.every", "must be at least 1s"));
+    }
+    if parts.hosts == Some(0) {
+        return Err(FieldError::new("fail.hosts", "must be at least 1"));
+    }
+    let failure = HostFailure {
+        how,
+        hosts: parts.hosts.unwrap_or(u32::MAX),
+        share: if slow {
+            0.0
+        } else {
+            share(parts.share.unwrap_or(1.0), "fail.share")?
+        },
+        slowdown: match parts.factor {
+            Some(factor) => at_least_1(factor, "fail.factor")?,
+            None if slow => DEFAULT_SLOWDOWN,
+            None => 1.0,
+        },
+    };
+    Ok(EventKind::Fail {
+        zones: names.of(&parts.zone, "fail.zone")?,
+        failure,
+    })
+}
+
+fn at_least_1(value: f64, path: &str) -> Result<f64, FieldError> {
+    if value.is_finite() && value >= 1.0 {
+        return Ok(value);
+    }
+    Err(FieldError::new(path, format!("{value} must be at least 1")))
 }
 
 /// Checks that every zone is listed, alone or by its group, since a missing share would be a guess.
@@ -141,12 +205,18 @@ pub(super) fn expectations(
     let mut expectations = Vec::new();
     for (index, expect) in parts.iter().enumerate() {
         let path = |field: &str| format!("expect[{index}].{field}");
-        let policy = Policy::parse(&expect.policy)
-            .map_err(|reason| FieldError::new(path("policy"), reason))?;
-        if !policies.contains(&policy) {
-            let reason = format!("{} is not among the policies", expect.policy);
-            return Err(FieldError::new(path("policy"), reason));
-        }
+        let known = |name: &str, field: &str| {
+            let policy =
+                Policy::parse(name).map_err(|reason| FieldError::new(path(field), reason))?;
+            if policies.contains(&policy) {
+                return Ok(policy);
+            }
+            let reason = format!("{name} is not among the policies");
+            Err(FieldError::new(path(field), reason))
+        };
+        let policy = known(&expect.policy, "policy")?;
+        let other = expect.compared_to.as_deref();
+        let compared_to = other.map(|name| known(name, "compared_to")).transpose()?;
         for (field, bounds, at_most) in [
             ("at_most", &expect.at_most, true),
             ("at_least", &expect.at_least, false),
@@ -156,6 +226,7 @@ pub(super) fn expectations(
                 checker::check_name(metric).map_err(|reason| FieldError::new(path, reason))?;
                 expectations.push(Expectation {
                     policy,
+                    compared_to,
                     metric: metric.clone(),
                     bound,
                     at_most,

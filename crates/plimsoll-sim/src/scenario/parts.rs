@@ -40,6 +40,8 @@ pub struct ScenarioParts {
     pub control_plane: ControlPlaneParts,
     /// Settings that all policies share.
     pub balancer: BalancerParts,
+    /// Outlier detection of the proxies; off without it.
+    pub outlier_detection: Option<OutlierDetectionParts>,
     /// Settings of the load-aware policies.
     pub load_aware_locality: LoadAwareLocalityParts,
     /// Sampling that makes large scenarios fast.
@@ -132,6 +134,9 @@ pub struct HostParts {
     pub queue: Option<f64>,
     /// Time until a failure or recovery of a host is detected; default 3 s.
     pub detection: Option<HumanDuration>,
+    /// Health checks detect hosts that an event `fail` makes refuse, hang or answer every request
+    /// with an error; default false. Hosts that are lost are detected in any case.
+    pub health_checks: bool,
 }
 
 /// The section `[network]` of a scenario.
@@ -143,6 +148,10 @@ pub struct NetworkParts {
     pub local: Option<HumanDuration>,
     /// One-way delay between zones; default 1 ms.
     pub remote: Option<HumanDuration>,
+    /// Time until a connection to an unreachable host fails; default 5 s (Envoy).
+    pub connect_timeout: Option<HumanDuration>,
+    /// Time until a request without a response fails; default 15 s (Envoy).
+    pub request_timeout: Option<HumanDuration>,
 }
 
 /// The section `[reports]`: load reports of hosts (ORCA).
@@ -185,6 +194,12 @@ pub struct ControlPlaneParts {
     pub staleness_threshold: Option<HumanDuration>,
     /// A proxy counts with at most this many times the median of all proxies; default 20.
     pub max_times_median: Option<u32>,
+    /// Objective of the service with `lrs_by_reporter`: requests stay in their zone up to this
+    /// utilization, above 0, to 1. Default none: all zones are equally full. The control plane
+    /// knows the mean capacity of the hosts.
+    #[serde(deserialize_with = "super::share::optional")]
+    #[cfg_attr(feature = "schema", schemars(schema_with = "super::share::schema"))]
+    pub target_utilization: Option<f64>,
 }
 
 /// The section `[balancer]` of a scenario.
@@ -192,17 +207,37 @@ pub struct ControlPlaneParts {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct BalancerParts {
+    /// What the proxies are: `plimsoll` (default) or `envoy`. A stock Envoy gets measured demand as
+    /// endpoint weights of the fleet, and reports requests whose connection failed as errors that
+    /// were never issued. Plimsoll's data planes send these to another host, up to twice.
+    pub data_plane: Option<String>,
     /// `round_robin` (default), `least_request` or `random`.
     pub endpoint_policy: Option<String>,
     /// `by_policy` (default: evenly spaced draws for Plimsoll's own policies, independent draws for
     /// the others, as in Envoy), `random` or `low_discrepancy`.
     pub locality_sampling: Option<String>,
-    /// Fewer healthy hosts disable zone-aware routing; default 6 (Envoy).
+    /// Fewer healthy hosts disable zone-aware routing. Default what is sent to proxies: 1 with
+    /// measured demand, 6 (Envoy) otherwise.
     pub min_cluster_size: Option<u64>,
     /// Measure of capacity beside measured demand: `hosts` (default) or `weights`.
     pub upstream_locality_basis: Option<String>,
     /// Proxies start at random times within this period; default 1 s.
     pub start_spread: Option<HumanDuration>,
+}
+
+/// The section `[outlier_detection]`: fields of the cluster, with their own defaults.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, default)]
+pub struct OutlierDetectionParts {
+    /// Number of consecutive errors that eject a host; default 5.
+    pub consecutive_5xx: Option<u32>,
+    /// Time between two sweeps; default 10 s.
+    pub interval: Option<HumanDuration>,
+    /// Duration of a first ejection; default 30 s.
+    pub base_ejection_time: Option<HumanDuration>,
+    /// Percentage of hosts that may be ejected at a time; default 10.
+    pub max_ejection_percent: Option<u32>,
 }
 
 /// The section `[load_aware_locality]`: fields of the policy, with its own defaults.
@@ -250,6 +285,8 @@ pub struct EventParts {
     pub lose_hosts: Option<ZoneEventParts>,
     /// Hosts and proxies of a zone fail; its demand arrives in the other zones.
     pub lose_zone: Option<ZoneEventParts>,
+    /// Requests to hosts of a zone fail.
+    pub fail: Option<FailEventParts>,
     /// Some hosts of a zone fail their health checks.
     pub unhealthy: Option<UnhealthyEventParts>,
     /// Changes the capacity of the hosts of a zone.
@@ -283,6 +320,31 @@ pub struct ZoneEventParts {
     /// A zone or a group of zones.
     pub zone: String,
     /// Duration of the failure; default until the end.
+    pub r#for: Option<HumanDuration>,
+}
+
+/// The table `fail = { … }` of an event. Nobody tells the proxies, unless `host.health_checks` or
+/// `[outlier_detection]` is set.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, default)]
+pub struct FailEventParts {
+    /// A zone or a group of zones.
+    pub zone: String,
+    /// `refuse` (connections are refused), `unreachable` (connections time out), `hang` (requests
+    /// time out), `error` (a 500 at once) or `slow` (requests take longer).
+    pub how: String,
+    /// Number of failing hosts per zone, counted from the first; default all.
+    pub hosts: Option<u32>,
+    /// Share of the requests to these hosts that fail; default all. Not with `slow`.
+    #[serde(deserialize_with = "super::share::optional")]
+    #[cfg_attr(feature = "schema", schemars(schema_with = "super::share::schema"))]
+    pub share: Option<f64>,
+    /// Factor on the service time with `slow`; default 10.
+    pub factor: Option<f64>,
+    /// Period of hosts that flap: they fail in the first half of each. Default without pause.
+    pub every: Option<HumanDuration>,
+    /// Duration; default until the end.
     pub r#for: Option<HumanDuration>,
 }
 
@@ -339,6 +401,8 @@ pub struct OutageEventParts {
 pub struct ExpectParts {
     /// Name of the policy.
     pub policy: String,
+    /// Name of another policy: bounds are on the difference to its values.
+    pub compared_to: Option<String>,
     /// Largest allowed value by metric.
     pub at_most: BTreeMap<String, f64>,
     /// Smallest allowed value by metric.

@@ -57,6 +57,9 @@ impl World<'_> {
 
     /// Starts a proxy, unless its zone is lost.
     pub(super) fn start(&mut self, balancer: u32) {
+        let fleet = self.sent_fleet();
+        let config = std::sync::Arc::clone(self.sent_config());
+        let upstream = self.sent_upstream(self.balancers[balancer as usize].zone);
         let slot = &mut self.balancers[balancer as usize];
         if self.faults.zones[slot.zone].proxies_lost || slot.proxy.is_some() {
             return;
@@ -66,14 +69,21 @@ impl World<'_> {
         slot.starts += 1;
         let zones = &self.scenario.zones;
         let mut proxy = Proxy::new(
-            std::sync::Arc::clone(&self.config),
+            std::sync::Arc::clone(&config),
             proxy::node(&zones[slot.zone], slot.number),
             zones.len(),
             draws::stream(self.scenario.seed, Purpose::Picks, stream),
             self.now,
         );
-        proxy.handle_fleet_assignment(self.fleet.clone(), self.now);
-        proxy.handle_assignment(self.upstream.clone(), self.now);
+        if let Some(settings) = &self.scenario.outlier_detection {
+            let rng = draws::stream(self.scenario.seed, Purpose::Outliers, stream);
+            proxy.detect_outliers(std::sync::Arc::clone(settings), rng, self.now);
+        }
+        proxy.handle_fleet_assignment(fleet, self.now);
+        if self.policy.prefers_local() && slot.number == 0 {
+            proxy.record_ignored_zones();
+        }
+        proxy.handle_assignment(upstream, self.now);
         slot.proxy = Some(proxy);
         self.arm(balancer);
     }
@@ -87,8 +97,11 @@ impl World<'_> {
             let slot = &mut self.balancers[balancer];
             let lost = self.faults.zones[slot.zone].proxies_lost;
             if lost {
-                if let (Some(proxy), Some(control)) = (slot.proxy.take(), &mut self.control) {
-                    control.handle_disconnect(&proxy.node, self.now);
+                if let Some(mut proxy) = slot.proxy.take() {
+                    slot.ignored.extend(proxy.take_ignored_zones(self.now));
+                    if let Some(control) = &mut self.control {
+                        control.handle_disconnect(&proxy.node, self.now);
+                    }
                 }
             } else if before.zones[slot.zone].proxies_lost {
                 self.start(num::index(balancer));
@@ -119,10 +132,13 @@ impl World<'_> {
         if let Some(control) = &mut self.control {
             control.handle_endpoints(&self.fleet, self.now);
         }
+        self.deliver_cluster();
+        let fleet = self.sent_fleet();
         for balancer in 0..self.balancers.len() {
+            let upstream = self.sent_upstream(self.balancers[balancer].zone);
             if let Some(proxy) = &mut self.balancers[balancer].proxy {
-                proxy.handle_fleet_assignment(self.fleet.clone(), self.now);
-                proxy.handle_assignment(self.upstream.clone(), self.now);
+                proxy.handle_fleet_assignment(fleet.clone(), self.now);
+                proxy.handle_assignment(upstream, self.now);
             }
             self.arm(num::index(balancer));
         }

@@ -14,7 +14,6 @@ pub(super) enum Event {
     Arrival(u32),
     /// The changes of a step have been detected.
     Detected(u32),
-    Fractions(u32),
     LoadReport(u32),
     /// A load report arrives at the control plane.
     LoadReportArrives(u32),
@@ -22,6 +21,8 @@ pub(super) enum Event {
     Oracle,
     /// A host sends an out-of-band load report to all proxies.
     OutOfBand(u32),
+    /// A plan arrives at the proxies.
+    Plan(u32),
     PlannerTimer,
     /// A delayed load report of a host arrives at a proxy.
     Report(u32),

@@ -14,13 +14,13 @@ impl World<'_> {
         if out_of_band || !self.policy.uses_reports() || self.faults.zones[zone].silent {
             return;
         }
-        let utilization = self.hosts.utilization(request.host as usize, self.now);
+        let utilization = self.hosts.utilization(request.number, self.now);
         let Some(utilization) = self.network.transmit(utilization) else {
             return;
         };
         let report = DelayedReport {
             balancer: request.balancer,
-            host: Arc::clone(request.active.host()),
+            host: Arc::clone(&request.host),
             utilization,
         };
         match self.scenario.reports.delay {

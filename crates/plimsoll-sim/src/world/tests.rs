@@ -109,7 +109,9 @@ fn lost_hosts_fail_requests_until_detected() {
     let scenario = scenario("[[event]]\nat = \"20s\"\nlose_hosts = { zone = \"a\" }\n");
     let recorder = run(&scenario, Policy::ZoneAwareHosts).recorder;
     let failed = |from: usize, to: usize| -> u32 {
-        (from * 4..to * 4).map(|bin| recorder.failed_in(bin)).sum()
+        (from * 4..to * 4)
+            .flat_map(|bin| recorder.failed_in(bin))
+            .sum()
     };
     // 129.6 requests/s fail for three seconds, plus requests in flight.
     assert!((380..=560).contains(&failed(20, 24)), "{}", failed(20, 24));

@@ -1,5 +1,4 @@
 //! Scenarios and helpers shared by the tests of whole runs.
-#![allow(dead_code, reason = "no test file uses all of it")]
 
 use plimsoll_sim::metrics::Metrics;
 use plimsoll_sim::scenario::HumanDuration;

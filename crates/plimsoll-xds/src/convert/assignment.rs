@@ -24,7 +24,7 @@ use prost::Message;
 
 pub use rewrite::{AssignmentEdits, Edit, LocalityEdit, rewrite_assignment};
 
-use super::load_assignment::extras;
+use super::load_assignment::{extras, extras_message};
 use super::{named, trace_decode};
 use crate::upstream::{ClusterEndpoints, EndpointExtras};
 use plimsoll_schema::error::DecodeError;
@@ -44,6 +44,10 @@ use plimsoll_schema::{Described, Impact, unsupported};
 const FRACTION: &str = "observed_traffic_fraction";
 /// Endpoint metadata key that overrides the key of consistent hashing.
 const HASH_KEY: &str = "hash_key";
+/// Endpoint metadata for the module inside Envoy (`plimsoll-envoy`), and its key.
+pub const MODULE_METADATA: &str = "plimsoll";
+/// Key under [`MODULE_METADATA`] of the status that Envoy does not tell modules.
+pub const HEALTH_STATUS: &str = "health_status";
 /// Minimum size of an encoded endpoint; limits the capacity reserved for a message.
 const MIN_ENDPOINT_BYTES: usize = 16;
 /// Values of `FractionalPercent.DenominatorType`, by number.
@@ -61,6 +65,11 @@ pub struct AssignmentOut {
     pub weighted_priority_health: bool,
     /// Time without an update after which the client discards the endpoints.
     pub endpoint_stale_after: Option<Duration>,
+    /// Settings of endpoints beside load balancing, by address.
+    pub extras: Arc<BTreeMap<SocketAddr, EndpointExtras>>,
+    /// Repeat in the metadata of draining endpoints that they are, as `plimsoll.health_status`:
+    /// Envoy tells policies of modules only that a host is unhealthy.
+    pub draining_in_metadata: bool,
 }
 
 /// `LocalityLbEndpoints` to be encoded.
@@ -158,7 +167,11 @@ pub fn encode_assignment(assignment: &AssignmentOut) -> Bytes {
     };
     let message = AssignmentMessage {
         cluster_name: assignment.cluster_name.as_ref().to_owned(),
-        endpoints: assignment.localities.iter().map(locality_message).collect(),
+        endpoints: assignment
+            .localities
+            .iter()
+            .map(|entry| locality_message(entry, assignment))
+            .collect(),
         policy: (policy != AssignmentPolicyMessage::default()).then_some(policy),
     };
     message.encode_to_vec().into()
@@ -317,7 +330,14 @@ fn drop_message(drop: &DropOverloadParts) -> DropOverloadMessage {
     }
 }
 
-fn locality_message(entry: &LocalityOut) -> LocalityLbEndpointsMessage {
+fn locality_message(entry: &LocalityOut, assignment: &AssignmentOut) -> LocalityLbEndpointsMessage {
+    let endpoint = |endpoint: &EndpointOut| {
+        let mut message = endpoint_message(endpoint, assignment.extras.get(&endpoint.address));
+        if assignment.draining_in_metadata && endpoint.health_status == HealthStatus::Draining {
+            put_draining(message.metadata.get_or_insert_default());
+        }
+        message
+    };
     let metadata = entry.metadata_traffic_fraction.map(|fraction| {
         let value = KindMessage::Number(f64::from(fraction)).into();
         let fields = BTreeMap::from([(FRACTION.to_owned(), value)]);
@@ -325,7 +345,7 @@ fn locality_message(entry: &LocalityOut) -> LocalityLbEndpointsMessage {
     });
     LocalityLbEndpointsMessage {
         locality: Some((&entry.locality).into()),
-        lb_endpoints: entry.endpoints.iter().map(endpoint_message).collect(),
+        lb_endpoints: entry.endpoints.iter().map(endpoint).collect(),
         load_balancing_weight: entry.load_balancing_weight,
         priority: entry.priority,
         metadata,
@@ -333,13 +353,22 @@ fn locality_message(entry: &LocalityOut) -> LocalityLbEndpointsMessage {
     }
 }
 
-fn endpoint_message(endpoint: &EndpointOut) -> LbEndpointMessage {
+/// Adds to the metadata of an endpoint that it is draining.
+fn put_draining(metadata: &mut MetadataMessage) {
+    let status = KindMessage::String("DRAINING".to_owned()).into();
+    let fields = BTreeMap::from([(HEALTH_STATUS.to_owned(), status)]);
+    let all = &mut metadata.filter_metadata;
+    all.insert(MODULE_METADATA.to_owned(), StructMessage { fields });
+}
+
+fn endpoint_message(endpoint: &EndpointOut, extras: Option<&EndpointExtras>) -> LbEndpointMessage {
     let all = endpoint_metadata_out(endpoint);
+    let beside = extras.map(extras_message).unwrap_or_default();
     LbEndpointMessage {
         endpoint: Some(EndpointMessage {
             address: Some(endpoint.address.into()),
             hostname: endpoint.hostname.as_ref().to_owned(),
-            ..Default::default()
+            ..beside
         }),
         // The variants are declared in the order of their numbers.
         health_status: endpoint.health_status as i32,

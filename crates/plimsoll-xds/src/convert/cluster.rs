@@ -1,9 +1,9 @@
 //! Decoding and encoding of `envoy.config.cluster.v3.Cluster`.
 //!
-//! This file encodes discovery, timeouts and protocol options. Policies are encoded in
-//! `encode_policy` (for the module inside Envoy in `module`) and decoded in `decode_policy` and
-//! `legacy`, their subsets in `subset`; `rewrite` replaces the policy in a cluster of another
-//! server. `upstream` decodes the connection settings. Called through `wire`.
+//! This file encodes discovery and takes connection settings as they are written. Policies are
+//! encoded in `encode_policy` (for the module inside Envoy in `module`) and decoded in
+//! `decode_policy` and `legacy`, their subsets in `subset`; `rewrite` replaces the policy in a
+//! cluster of another server. `upstream` decodes the connection settings. Called through `wire`.
 
 mod decode;
 mod decode_locality;
@@ -19,7 +19,6 @@ mod upstream_health;
 mod upstream_http;
 mod upstream_tls;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -29,23 +28,21 @@ use prost::Message;
 pub(crate) use decode::read_config_parts;
 pub use decode::{ClusterIn, decode_cluster};
 pub use encode_policy::{ClassicBasis, LocalityDelivery};
-pub use rewrite::{rewrite_cluster_policy, rewrite_load_reporting};
+pub use rewrite::{
+    rewrite_cluster_policy, rewrite_extensions, rewrite_load_reporting, rewrite_panic_threshold,
+};
 pub use upstream::decode_upstream_cluster;
 pub(crate) use upstream::read_upstream_cluster;
 
 use plimsoll_schema::pb::cluster::{ClusterMessage, CommonLbConfigMessage};
-use plimsoll_schema::pb::upstream::{
-    EdsClusterConfigMessage, ExplicitHttpConfigMessage, Http2Message, HttpProtocolOptionsMessage,
-};
-use plimsoll_schema::pb::{AnyMessage, ConfigSourceMessage, PercentMessage};
+use plimsoll_schema::pb::upstream::EdsClusterConfigMessage;
+use plimsoll_schema::pb::{ConfigSourceMessage, PercentMessage};
 
 /// Number of `EDS` in `Cluster.DiscoveryType`.
 const EDS: i32 = 3;
 /// Full name of the protocol options message, which is also its map key.
 pub(super) const HTTP_PROTOCOL_OPTIONS: &str =
     "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
-/// Envoy's default of `connect_timeout`.
-const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Cluster to be encoded, with endpoints from EDS on the same ADS stream.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,15 +50,15 @@ pub struct ClusterOut<'a> {
     pub config: &'a ClusterConfig,
     /// How the locality policy is encoded for the client that gets the cluster.
     pub locality: LocalityDelivery,
-    pub connect_timeout: Duration,
+    /// Settings beside load balancing, which are encoded as they are, such as health checks,
+    /// circuit breakers and TLS.
+    pub settings: Option<&'a ClusterMessage>,
     /// Name of the assignment, if it differs from the name of the cluster.
     pub eds_service_name: Option<&'a str>,
     /// Sets `lrs_server: self`, which makes gRPC clients report load. Envoy ignores the field.
     pub load_reporting: bool,
-    pub lrs_report_endpoint_metrics: &'a [String],
-    /// HTTP/2 settings; `None` means HTTP/1.1.
-    pub http2: Option<&'a Http2Message>,
-    /// Zero makes Envoy before 1.40 apply a second weight update immediately.
+    /// Zero makes Envoy before 1.40 apply a second weight update immediately. Only if `settings`
+    /// have no other value.
     pub update_merge_window: Option<Duration>,
 }
 
@@ -71,11 +68,9 @@ impl<'a> ClusterOut<'a> {
         Self {
             config,
             locality,
-            connect_timeout: DEFAULT_CONNECT_TIMEOUT,
+            settings: None,
             eds_service_name: None,
             load_reporting: false,
-            lrs_report_endpoint_metrics: &[],
-            http2: None,
             update_merge_window: None,
         }
     }
@@ -83,6 +78,7 @@ impl<'a> ClusterOut<'a> {
 
 /// Encodes a cluster resource.
 pub fn encode_cluster(cluster: &ClusterOut<'_>) -> Bytes {
+    let settings = cluster.settings.cloned().unwrap_or_default();
     let mut message = ClusterMessage {
         name: cluster.config.name().as_ref().to_owned(),
         discovery_type: Some(EDS),
@@ -90,46 +86,37 @@ pub fn encode_cluster(cluster: &ClusterOut<'_>) -> Bytes {
             eds_config: Some(ConfigSourceMessage::ads()),
             service_name: cluster.eds_service_name.unwrap_or_default().to_owned(),
         }),
-        connect_timeout: Some(cluster.connect_timeout.into()),
         lrs_server: cluster
             .load_reporting
             .then(ConfigSourceMessage::this_server),
-        lrs_report_endpoint_metrics: cluster.lrs_report_endpoint_metrics.to_vec(),
         common_lb_config: Some(common_lb_config(cluster)),
-        ..Default::default()
+        ..settings
     };
-    if let Some(settings) = cluster.http2 {
-        message.typed_extension_protocol_options = http2(settings);
-    }
     encode_policy::put(&mut message, cluster.config, cluster.locality);
     if cluster.locality == LocalityDelivery::Module {
-        module::put_orca_filter(&mut message, cluster.config);
+        let encoded = message.encode_to_vec();
+        module::put_orca_filter(&mut message, cluster.config, &encoded);
     }
     message.encode_to_vec().into()
 }
 
 fn common_lb_config(cluster: &ClusterOut<'_>) -> CommonLbConfigMessage {
+    let settings = cluster.settings;
+    let written = settings
+        .and_then(|one| one.common_lb_config.clone())
+        .unwrap_or_default();
     let health = cluster.config.health_checking();
     CommonLbConfigMessage {
         healthy_panic_threshold: Some(PercentMessage {
             value: f64::from(cluster.config.panic_threshold()),
         }),
-        update_merge_window: cluster.update_merge_window.map(Into::into),
-        ignore_new_hosts_until_first_hc: health.ignore_new_hosts_until_first_hc,
-        ..Default::default()
+        update_merge_window: written
+            .update_merge_window
+            .or(cluster.update_merge_window.map(Into::into)),
+        ignore_new_hosts_until_first_hc: written.ignore_new_hosts_until_first_hc
+            || health.ignore_new_hosts_until_first_hc,
+        ..written
     }
-}
-
-fn http2(settings: &Http2Message) -> BTreeMap<String, AnyMessage> {
-    let options = HttpProtocolOptionsMessage {
-        explicit_http_config: Some(ExplicitHttpConfigMessage {
-            http2_protocol_options: Some(settings.clone()),
-            ..Default::default()
-        }),
-        ..Default::default()
-    };
-    let any = AnyMessage::pack(HTTP_PROTOCOL_OPTIONS, &options);
-    BTreeMap::from([(HTTP_PROTOCOL_OPTIONS.to_owned(), any)])
 }
 
 #[cfg(test)]

@@ -13,9 +13,8 @@ use super::encode_listener::{HTTP_CONNECTION_MANAGER, ROUTER};
 use super::route::route_configuration;
 use crate::route::RouteConfiguration;
 use plimsoll_schema::error::DecodeError;
-use plimsoll_schema::pb::listener::{
-    FilterMessage, HttpConnectionManagerMessage, ListenerMessage, RdsMessage,
-};
+use plimsoll_schema::pb::http_filter::HttpFilterMessage;
+use plimsoll_schema::pb::listener::{HttpConnectionManagerMessage, ListenerMessage, RdsMessage};
 use plimsoll_schema::pb::{duration, refuse_set};
 
 /// API listener of a client, which routes the target it is named after.
@@ -100,7 +99,7 @@ fn rds_name(rds: RdsMessage) -> Result<String, FieldError> {
 }
 
 /// Checks the HTTP filters: unsupported optional ones are skipped, and the router must be last.
-fn http_filters(filters: &[FilterMessage]) -> Result<(), FieldError> {
+fn http_filters(filters: &[HttpFilterMessage]) -> Result<(), FieldError> {
     let mut names = BTreeSet::new();
     let mut ended = false;
     for (index, filter) in filters.iter().enumerate() {

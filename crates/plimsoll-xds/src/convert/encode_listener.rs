@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use prost::Message;
 
+use plimsoll_schema::pb::http_filter::HttpFilterMessage;
 use plimsoll_schema::pb::listener::{
     ApiListenerMessage, FilterChainMessage, FilterMessage, HttpConnectionManagerMessage,
     ListenerMessage, RdsMessage,
@@ -44,7 +45,6 @@ pub fn encode_http_listener(
     let filter = FilterMessage {
         name: "envoy.filters.network.http_connection_manager".to_owned(),
         typed_config: Some(manager),
-        is_optional: false,
     };
     let listener = ListenerMessage {
         name: name.to_owned(),
@@ -59,7 +59,7 @@ pub fn encode_http_listener(
 }
 
 fn http_connection_manager(route_config_name: &str, stat_prefix: &str) -> AnyMessage {
-    let router = FilterMessage {
+    let router = HttpFilterMessage {
         name: "envoy.filters.http.router".to_owned(),
         typed_config: Some(AnyMessage::pack(ROUTER, &())),
         is_optional: false,

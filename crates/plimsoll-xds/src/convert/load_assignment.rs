@@ -6,7 +6,10 @@ use plimsoll_core::units::FieldError;
 
 use super::assignment::{drop_parts, endpoint_metadata, locality_parts_without, socket_address};
 use crate::upstream::{EndpointExtras, LoadAssignment, NamedEndpoint, NamedLocality};
-use plimsoll_schema::pb::endpoint::{AssignmentMessage, EndpointMessage, LbEndpointMessage};
+use plimsoll_schema::pb::endpoint::{
+    AdditionalAddressMessage, AssignmentMessage, EndpointMessage, HealthCheckConfigMessage,
+    LbEndpointMessage,
+};
 
 /// Decodes the endpoints of a cluster; error paths start inside the message.
 pub(super) fn load_assignment(message: AssignmentMessage) -> Result<LoadAssignment, FieldError> {
@@ -71,6 +74,25 @@ fn named_endpoint(message: LbEndpointMessage) -> Result<NamedEndpoint, FieldErro
         metadata,
         extras: extras(endpoint).map_err(|error| error.under("endpoint"))?,
     })
+}
+
+/// Encodes what [`extras`] reads.
+pub(super) fn extras_message(extras: &EndpointExtras) -> EndpointMessage {
+    let additional = extras.additional_addresses.iter();
+    let check = HealthCheckConfigMessage {
+        port_value: extras.health_check_port.map_or(0, u32::from),
+        hostname: extras.health_check_hostname.clone(),
+        disable_active_health_check: extras.disable_active_health_check,
+    };
+    EndpointMessage {
+        additional_addresses: additional
+            .map(|&address| AdditionalAddressMessage {
+                address: Some(address.into()),
+            })
+            .collect(),
+        health_check_config: (check != HealthCheckConfigMessage::default()).then_some(check),
+        ..Default::default()
+    }
 }
 
 pub(super) fn extras(message: EndpointMessage) -> Result<EndpointExtras, FieldError> {

@@ -33,6 +33,8 @@ pub fn decode_load_stats_request(bytes: Bytes) -> Result<LoadStatsRequest, Decod
     let message = LoadStatsRequestCounts::decode(bytes)?;
     let node = message.node.map(|raw| decode_node(&raw)).transpose();
     let mut cluster_stats = Vec::with_capacity(message.cluster_stats.len());
+    let refused = message.cluster_stats.iter().map(refused_requests);
+    let refused_requests = refused.collect();
     for (index, counts) in message.cluster_stats.into_iter().enumerate() {
         let stats = cluster_counts(counts);
         cluster_stats.push(stats.map_err(|error| error.under(&format!("cluster_stats[{index}]")))?);
@@ -40,6 +42,7 @@ pub fn decode_load_stats_request(bytes: Bytes) -> Result<LoadStatsRequest, Decod
     Ok(LoadStatsRequest {
         node: node.map_err(|error| error.under("node"))?,
         cluster_stats,
+        refused_requests,
     })
 }
 
@@ -112,6 +115,13 @@ fn cluster_counts(counts: ClusterStatsCounts) -> Result<ClusterStats, DecodeErro
     })
 }
 
+/// Returns the drops without a category.
+fn refused_requests(counts: &ClusterStatsCounts) -> u64 {
+    let drops = counts.dropped_requests.iter();
+    let counted = drops.fold(0, |sum: u64, drop| sum.saturating_add(drop.dropped_count));
+    counts.total_dropped_requests.saturating_sub(counted)
+}
+
 fn locality_counts(counts: LocalityStatsCounts) -> UpstreamLocalityStats {
     UpstreamLocalityStats {
         locality: counts.locality.map(Into::into).unwrap_or_default(),
@@ -120,6 +130,7 @@ fn locality_counts(counts: LocalityStatsCounts) -> UpstreamLocalityStats {
         total_successful_requests: counts.total_successful_requests,
         total_error_requests: counts.total_error_requests,
         total_requests_in_progress: counts.total_requests_in_progress,
+        total_unissued_requests: counts.total_unissued_requests,
     }
 }
 
@@ -210,6 +221,7 @@ fn locality_fields(stats: &UpstreamLocalityStats) -> LocalityStatsFields {
         total_error_requests: stats.total_error_requests,
         priority: stats.priority,
         total_issued_requests: stats.total_issued_requests,
+        total_unissued_requests: stats.total_unissued_requests,
         ..Default::default()
     }
 }

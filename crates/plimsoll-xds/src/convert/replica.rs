@@ -33,6 +33,7 @@ pub fn encode_node_record(record: &NodeRecord) -> Vec<u8> {
     let report = LoadStatsRequest {
         node: Some(record.node.clone()),
         cluster_stats: record.cluster_stats.clone(),
+        ..Default::default()
     };
     let message = NodeRecordMessage {
         replica: record.replica.as_ref().to_owned(),
@@ -164,6 +165,7 @@ mod tests {
                 upstream_locality_stats: vec![UpstreamLocalityStats {
                     locality: Locality::zone_only("b"),
                     total_issued_requests: 600,
+                    total_unissued_requests: Some(70),
                     ..Default::default()
                 }],
                 total_dropped_requests: 3,

@@ -1,19 +1,18 @@
 //! Reconnect backoff with random jitter, seeded by the system. The formula is in
-//! `plimsoll_xds::backoff`.
+//! `plimsoll_core::backoff`.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::time::Duration;
 
+use plimsoll_core::backoff::{BackoffBounds, FIRST, LONGEST};
 use plimsoll_core::rng::{Rng as _, Xoshiro256};
-
-use crate::backoff::{self, at_least_half};
 
 /// Delays that double until [`Backoff::reset`], with jitter so that a fleet that lost its server
 /// does not reconnect all at once.
 #[derive(Debug)]
 pub struct Backoff {
     rng: Xoshiro256,
-    bounds: backoff::BackoffBounds,
+    bounds: BackoffBounds,
 }
 
 impl Backoff {
@@ -23,13 +22,13 @@ impl Backoff {
         let seed = RandomState::new().build_hasher().finish();
         Self {
             rng: Xoshiro256::from_seed(seed),
-            bounds: backoff::BackoffBounds::new(first, longest),
+            bounds: BackoffBounds::new(first, longest),
         }
     }
 
     /// Returns the delay before the next attempt and doubles the bound.
     pub fn next_delay(&mut self) -> Duration {
-        at_least_half(self.bounds.next_bound(), self.rng.next_u64())
+        self.bounds.next_delay(self.rng.next_u64())
     }
 
     /// Resets the upper bound of the delay after a success.
@@ -40,6 +39,6 @@ impl Backoff {
 
 impl Default for Backoff {
     fn default() -> Self {
-        Self::new(backoff::FIRST, backoff::LONGEST)
+        Self::new(FIRST, LONGEST)
     }
 }

@@ -1,4 +1,4 @@
-//! gRPC codec of the clients that passes messages through as bytes.
+//! gRPC codec of clients that passes messages through as bytes.
 //!
 //! `convert` decodes the messages. The server frames messages itself (`messages`, `session`),
 //! because it has thousands of streams.
@@ -11,8 +11,9 @@ const BUFFER: usize = 1 << 10;
 /// Kept small so that messages are sent one by one instead of being batched.
 const YIELD_THRESHOLD: usize = 32 << 10;
 
+/// Passes messages through as bytes, encoded already.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct BytesCodec;
+pub struct BytesCodec;
 
 impl Codec for BytesCodec {
     type Encode = Bytes;

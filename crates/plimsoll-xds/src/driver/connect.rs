@@ -2,11 +2,11 @@
 //!
 //! Dials, reads and waits; the client drivers run their state machines beside it. The backoff is
 //! reset by the first message that arrives. The driver decides when to fail over to the next
-//! server; a preferred server is used again once it can be reached.
+//! server; a preferred server is used again once it has answered on a stream (gRFC A71).
 
 use std::error::Error as _;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -96,12 +96,15 @@ pub(super) struct Requests<T> {
 /// Request until the transport takes it.
 type Cell<T> = Arc<Mutex<Option<T>>>;
 type Opening<T> = Pin<Box<dyn Future<Output = Result<T, Status>> + Send>>;
-/// Resolves to a connection to a preferred server, and its index.
+/// Time that a preferred server gets to answer a probe.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Resolves to a connection to a preferred server that has answered, and its index.
 type Probe = Pin<Box<dyn Future<Output = (usize, Channel)> + Send>>;
 
 pub(super) struct FailoverStream<T> {
     stream: ReconnectingStream<T>,
-    /// Dials servers that are preferred over the current one.
+    /// Asks servers that are preferred over the current one.
     probe: Option<Probe>,
     /// Set if another stream selects the server.
     server_changes: Option<watch::Receiver<usize>>,
@@ -111,6 +114,8 @@ struct ReconnectingStream<T> {
     servers: Servers,
     path: &'static str,
     encode: fn(&T) -> Bytes,
+    /// The first request that was ever sent; probes send it, too. It has no state of a server.
+    first_request: Arc<OnceLock<Bytes>>,
     backoff: Backoff,
     state: State,
     /// A message has arrived since the current server was dialed.
@@ -134,6 +139,7 @@ impl<T: Send + 'static> FailoverStream<T> {
             servers,
             path,
             encode,
+            first_request: Arc::default(),
             backoff: Backoff::new(first, longest),
             has_received: false,
             last_responsive: None,
@@ -162,7 +168,7 @@ impl<T: Send + 'static> FailoverStream<T> {
                 self.stream.servers.select(index);
                 let server = &self.stream.servers.current().uri;
                 log_line!(log_lines::SERVER_RESTORED, server);
-                self.probe = probe(&self.stream.servers);
+                self.probe = self.stream.probe();
                 self.stream.change(Box::pin(std::future::ready(Ok(channel))))
             }
             () = changed(self.server_changes.as_mut()) => {
@@ -183,7 +189,7 @@ impl<T: Send + 'static> FailoverStream<T> {
     }
 
     /// Fails over if this server was lost before it responded and another is `needed`. Preferred
-    /// servers are dialed in the background from then on, and used again once one answers.
+    /// servers are asked in the background from then on, and used again once one answers.
     pub(super) fn fall_back(&mut self, needed: impl FnOnce() -> bool) {
         let stream = &mut self.stream;
         let lost = matches!(stream.state, State::Waiting(_)) && !stream.has_received;
@@ -191,28 +197,56 @@ impl<T: Send + 'static> FailoverStream<T> {
             let server = stream.servers.current();
             log_line!(log_lines::SERVER_FALLBACK, server = server.uri);
             stream.state = State::Dialing(dial(server));
-            self.probe = probe(&stream.servers);
+            self.probe = stream.probe();
         }
     }
 }
 
-fn probe(servers: &Servers) -> Option<Probe> {
-    let better = servers.before(servers.index()).to_vec();
-    let (first, longest) = better.first()?.backoff;
-    let mut backoff = Backoff::new(first, longest);
-    Some(Box::pin(async move {
-        loop {
-            tokio::time::sleep(backoff.next_delay()).await;
-            for (index, server) in better.iter().enumerate() {
-                if let Ok(channel) = dial(server).await {
-                    return (index, channel);
-                }
-            }
-        }
-    }))
+/// Opens a stream and waits for its first response. A server that accepts connections may still
+/// refuse streams, or have nothing to send.
+async fn ask(
+    options: &ConnectOptions,
+    path: &'static str,
+    request: Option<&Bytes>,
+) -> Result<Channel, Status> {
+    let channel = dial(options).await?;
+    let Some(request) = request.cloned() else {
+        // Nothing was wanted from any server yet.
+        return Ok(channel);
+    };
+    let mut grpc = Grpc::new(channel.clone()).max_decoding_message_size(options.max_message_size);
+    grpc.ready().await.map_err(unreachable)?;
+    // Without an end: a server may end the stream when the requests have ended.
+    let requests = tokio_stream::once(request).chain(tokio_stream::pending());
+    let path = PathAndQuery::from_static(path);
+    let call = grpc.streaming(Request::new(requests), path, BytesCodec);
+    match call.await?.into_inner().message().await? {
+        Some(_) => Ok(channel),
+        None => Err(Status::unavailable("the server ended the stream")),
+    }
 }
 
 impl<T: Send + 'static> ReconnectingStream<T> {
+    /// Returns a future that asks the servers which are preferred over the current one until one
+    /// of them answers; `None` if there are none.
+    fn probe(&self) -> Option<Probe> {
+        let better = self.servers.before(self.servers.index()).to_vec();
+        let (first, longest) = better.first()?.backoff;
+        let mut backoff = Backoff::new(first, longest);
+        let (path, request) = (self.path, Arc::clone(&self.first_request));
+        Some(Box::pin(async move {
+            loop {
+                tokio::time::sleep(backoff.next_delay()).await;
+                for (index, server) in better.iter().enumerate() {
+                    let answer = ask(server, path, request.get());
+                    if let Ok(Ok(channel)) = tokio::time::timeout(PROBE_TIMEOUT, answer).await {
+                        return (index, channel);
+                    }
+                }
+            }
+        }))
+    }
+
     async fn next(&mut self) -> TransportEvent<T> {
         loop {
             match &mut self.state {
@@ -281,9 +315,12 @@ impl<T: Send + 'static> ReconnectingStream<T> {
     /// the first request, so requests must flow before the call returns.
     fn open(&mut self, channel: Channel) -> Requests<T> {
         let (sender, receiver) = mpsc::channel::<Cell<T>>(1);
-        let encode = self.encode;
-        let requests = ReceiverStream::new(receiver)
-            .filter_map(move |cell| take(&cell).map(|request| encode(&request)));
+        let (encode, first) = (self.encode, Arc::clone(&self.first_request));
+        let requests = ReceiverStream::new(receiver).filter_map(move |cell| {
+            let request = encode(&take(&cell)?);
+            first.get_or_init(|| request.clone());
+            Some(request)
+        });
         let path = PathAndQuery::from_static(self.path);
         let longest = self.servers.current().max_message_size;
         let mut grpc = Grpc::new(channel).max_decoding_message_size(longest);

@@ -32,9 +32,10 @@ pub trait Connector: Debug + Send + Sync {
     fn scheme(&self) -> Scheme;
 }
 
-/// Adapts a [`Connector`] to tonic's transport.
-#[derive(Clone)]
-pub(super) struct Sockets(pub(super) Arc<dyn Connector>);
+/// Adapts a [`Connector`] to tonic's transport. The URI of the endpoint must have the scheme
+/// `http`: otherwise tonic insists on TLS of its own. Requests have the scheme of its `origin`.
+#[derive(Clone, Debug)]
+pub struct Sockets(pub Arc<dyn Connector>);
 
 impl Service<Uri> for Sockets {
     type Response = TokioIo<Box<dyn Socket>>;

@@ -19,6 +19,8 @@ pub struct LoadStatsRequest {
     /// Envoy sends the node in every message, gRPC in the first.
     pub node: Option<NodeInfo>,
     pub cluster_stats: Vec<ClusterStats>,
+    /// Drops of each cluster in `cluster_stats` without a category: those of circuit breakers.
+    pub refused_requests: Vec<u64>,
 }
 
 /// `LoadStatsRequest` as a client encodes it.

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::model::load_report::ClusterStats;
+use plimsoll_core::planner::Arrivals;
 use plimsoll_core::time::Instant;
 
 use super::message::{ClusterTraffic, LoadStatsRequest, LoadStatsResponse};
@@ -47,8 +48,9 @@ pub struct Report {
     pub node: Arc<NodeInfo>,
     /// The node is the first on this stream or differs from the previous one.
     pub is_new_node: bool,
-    /// Reported clusters, and zeros for clusters of the settings that earlier messages had and that
-    /// are omitted now, at most twice in an interval. Often empty in the first message of a stream.
+    /// Reported clusters, with the requests that arrived ([`Arrivals`]), and zeros for clusters
+    /// of the settings that earlier messages had and that are omitted now, at most twice in an
+    /// interval. Often empty in the first message of a stream.
     pub cluster_stats: Vec<ClusterStats>,
 }
 
@@ -66,6 +68,7 @@ pub struct ServerStream {
     sorted: Option<Vec<Arc<str>>>,
     /// Clusters of the settings that were reported.
     reported: BTreeSet<Arc<str>>,
+    arrivals: Arrivals,
     /// When omitted clusters were last added to a report.
     completed_at: Option<Instant>,
     /// Settings in force at the client; `None` before the first response.
@@ -84,6 +87,7 @@ impl ServerStream {
             traffic: Arc::default(),
             node: None,
             reported: BTreeSet::new(),
+            arrivals: Arrivals::default(),
             completed_at: None,
             sent: None,
             settings_changed: true,
@@ -103,11 +107,15 @@ impl ServerStream {
         if is_new_node {
             self.reported.clear();
             self.completed_at = None;
+            self.arrivals = Arrivals::default();
         }
+        let mut stats = request.cluster_stats;
+        self.arrivals
+            .complete(&mut stats, &request.refused_requests);
         Ok(Report {
             node,
             is_new_node,
-            cluster_stats: self.complete(request.cluster_stats, now),
+            cluster_stats: self.complete(stats, now),
         })
     }
 

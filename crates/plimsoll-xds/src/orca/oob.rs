@@ -1,7 +1,8 @@
 //! Out-of-band load reporting: one gRPC stream per host, on which the host reports its load
 //! periodically (gRFC A51).
 //!
-//! Protocol state without IO; a driver owns sockets, HTTP/2 and TLS. After every `handle_` call it
+//! [`OobManager`] is protocol state without IO; its driver `OobStreams` (feature `oob`) runs a task
+//! per host on HTTP/2 connections that the program opens. After every `handle_` call a driver
 //! drains [`OobManager::poll_action`] and [`OobManager::poll_report`], and arms a timer for
 //! [`OobManager::poll_timeout`].
 //!
@@ -21,11 +22,15 @@ use plimsoll_core::model::orca::OrcaLoadReport;
 use plimsoll_core::rng::Rng;
 use plimsoll_core::time::Instant;
 
+#[cfg(feature = "oob")]
+mod driver;
 mod event;
 mod frames;
 mod request;
 mod session;
 
+#[cfg(feature = "oob")]
+pub use driver::{Connect, OobStreams, RequestSender};
 pub use event::{CloseReason, OobAction, OobEvent, OobStream, ResponseHeaders};
 
 use self::session::{Session, Stream};

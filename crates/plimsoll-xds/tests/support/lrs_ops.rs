@@ -83,6 +83,7 @@ impl World {
         let request = LoadStatsRequest {
             node: node.clone(),
             cluster_stats: stats.clone(),
+            ..Default::default()
         };
         // Longer than any interval.
         self.now = self.now.saturating_add(Duration::from_secs(1));

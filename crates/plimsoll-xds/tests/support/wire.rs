@@ -180,6 +180,7 @@ fn assignment(bytes: &[u8]) -> Outcome {
         other_localities: LocalityEdit {
             load_balancing_weight: Edit::Set(7),
             observed_traffic_fraction: Edit::Remove,
+            ..LocalityEdit::default()
         },
         ..Default::default()
     };

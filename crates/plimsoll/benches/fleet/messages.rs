@@ -77,6 +77,7 @@ pub(crate) fn report(node: &NodeMessage, stats: Option<ClusterStats>) -> Bytes {
     let counts = wire::encode_load_stats_request(&LoadStatsRequest {
         node: None,
         cluster_stats: stats.into_iter().collect(),
+        ..Default::default()
     });
     let mut out = BytesMut::with_capacity(node.raw.len() + counts.len() + 16);
     out.put_u8(FIRST_FIELD);

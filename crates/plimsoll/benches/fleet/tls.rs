@@ -7,7 +7,7 @@ use std::{fmt, fs};
 
 use anyhow::Context as _;
 use plimsoll_serve::{ClientTlsSettings, PemSource, client_tls};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
+use plimsoll_testing::Authority;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -37,29 +37,18 @@ impl fmt::Debug for Dialer {
 impl Dialer {
     /// Creates all certificates, and writes those of the control plane to a directory.
     pub(crate) fn create(directory: &Path) -> anyhow::Result<Self> {
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate()?;
-        let ca = params.self_signed(&key)?.pem();
-        let issuer = Issuer::new(params, key);
-        let issue = |uri: &str| -> anyhow::Result<(String, String)> {
-            let mut params = CertificateParams::new(vec!["localhost".to_owned()])?;
-            params.subject_alt_names.push(SanType::URI(uri.try_into()?));
-            let key = KeyPair::generate()?;
-            let certificate = params.signed_by(&key, &issuer)?;
-            Ok((certificate.pem(), key.serialize_pem()))
-        };
-        let (server, server_key) = issue("spiffe://bench/control")?;
+        let authority = Authority::new();
+        let (server, server_key) = authority.issue(&["localhost", "spiffe://bench/control"]);
         for (name, text) in [
-            ("ca.pem", &ca),
+            ("ca.pem", &authority.pem),
             ("server.pem", &server),
             ("server.key", &server_key),
         ] {
             fs::write(directory.join(name), text).context("cannot write a certificate")?;
         }
-        let (client, client_key) = issue("spiffe://bench/gateway")?;
+        let (client, client_key) = authority.issue(&["localhost", "spiffe://bench/gateway"]);
         let config = client_tls(&ClientTlsSettings {
-            ca: PemSource::Inline(ca),
+            ca: PemSource::Inline(authority.pem),
             certificate: Some((PemSource::Inline(client), PemSource::Inline(client_key))),
             alpn: vec!["h2".to_owned()],
         })?;

@@ -6,9 +6,6 @@
 #![expect(clippy::print_stdout, reason = "a bench prints")]
 #![expect(clippy::unwrap_used, reason = "the API server is that of tests")]
 
-#[path = "../../../plimsoll-kubernetes/tests/support/api_server.rs"]
-#[allow(dead_code, unreachable_pub, reason = "shared with tests")]
-mod api_server;
 mod proxy;
 #[path = "../fleet/stream.rs"]
 mod stream;
@@ -21,10 +18,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use clap::Parser;
+use plimsoll_testing::api_server::{self, ApiServer};
 use plimsoll_xds::ads::Variant;
 use serde_json::{Value, json};
 
-use api_server::ApiServer;
 use proxy::{Arrivals, Proxy};
 
 /// Limits that the results are compared with.

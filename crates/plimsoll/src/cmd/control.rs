@@ -6,14 +6,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use plimsoll_admin::Dashboard;
 use plimsoll_control::reload::ReloadRequests;
 use plimsoll_control::run::{Context, Control, Options};
 use plimsoll_serve::AdminOptions;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Exit, ignore_broken_pipe, stop_on_signal};
-use crate::dashboard::ControlSource;
+use crate::dashboard;
 use crate::logging::{self, LogFormat};
 use crate::memory;
 
@@ -71,7 +70,7 @@ A configuration:
   services:
   - cluster: {name: orders}          # as in an Envoy's list of clusters
     mode: ENFORCE                    # SHADOW: measure and show, deliver host counts; or OFF
-    ramp: 100                        # percent, from 0 (host counts) to 100 (measured demand)
+    ramp: 100                        # percent of requests that follow demand
     endpoints:
     - locality: {region: r1, zone: zone-a}
       lb_endpoints: ['10.0.0.1:80', '10.0.0.2:80']
@@ -106,15 +105,9 @@ pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
         reload_on_hangup(context.reload.clone())?;
         ignore_broken_pipe(announce(&context, out))?;
         let admin = AdminOptions {
-            pages: Some(
-                Dashboard::new(ControlSource::new(context))
-                    .recording()
-                    .router(),
-            ),
-            listed: vec![crate::dashboard::history_path()],
             hosts: args.admin_hosts,
             token,
-            ..AdminOptions::default()
+            ..dashboard::admin_options(context)
         };
         if let Err(error) = control.run(admin).await {
             // It ran: a failure to start is wrong usage, this is not.

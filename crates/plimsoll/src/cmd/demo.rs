@@ -1,16 +1,18 @@
 //! `plimsoll demo`: runs the demo on one machine. Sets up the Tokio runtime, logging and signal
-//! handlers for `crate::demo`.
+//! handlers for `plimsoll_demo`.
 
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use plimsoll_demo::{ControlDashboard, Options};
 use plimsoll_serve::CancellationToken;
 
 use super::{Exit, stop_on_signal};
-use crate::demo::{self, Options};
+use crate::dashboard::{self, ControlSource};
 use crate::logging::{self, LogFormat};
 
 /// Run a live demo: a control plane, three zones of proxies and backends, and traffic
@@ -83,11 +85,15 @@ pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
         seed: args.seed,
         json: args.json,
         envoy: args.with_envoy.then_some(args.envoy),
+        control_dashboard: ControlDashboard {
+            admin: dashboard::admin_options,
+            source: |context| Arc::new(ControlSource::new(context)),
+        },
     };
     let result = runtime.block_on(async {
         let stopping = CancellationToken::new();
         stop_on_signal(stopping.clone())?;
-        demo::run(options, out, stopping).await
+        plimsoll_demo::run(options, out, stopping).await
     });
     // Do not wait for client connections that are still open.
     runtime.shutdown_background();

@@ -1,21 +1,16 @@
 //! Tests that the command line accepts every command in documents, help texts and `deploy/`.
 //!
-//! The crate's integration tests find these commands, and run those in documents. They are parsed
+//! The suite `tests/documents` finds these commands, and runs those in documents. They are parsed
 //! here because parsing needs the definition of the command line.
-
-#[path = "../../tests/documented/commands.rs"]
-mod commands;
-#[path = "../../tests/documented/deployed.rs"]
-mod deployed;
 
 use std::path::Path;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser as _};
+use plimsoll_documents::commands::{commands, documented};
+use plimsoll_documents::deployed::{deployed, files};
 
 use super::Cli;
-use commands::documented;
-use deployed::{deployed, files};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
@@ -111,7 +106,7 @@ fn examples_of_help_texts_are_accepted() {
         {
             // Two spaces separate an example command from its description.
             let example = line.split("  ").next().unwrap_or_default();
-            for words in commands::commands(&format!("plimsoll{example}")) {
+            for words in commands(&format!("plimsoll{example}")) {
                 match ours(&words).and_then(|words| rejection(&words)) {
                     Some(rejection) => rejected.push(rejection),
                     None => accepted += 1,
@@ -125,7 +120,7 @@ fn examples_of_help_texts_are_accepted() {
 
 #[test]
 fn wrong_commands_are_rejected() {
-    let words = |line: &str| commands::commands(line).remove(0);
+    let words = |line: &str| commands(line).remove(0);
     assert!(rejection(&words("plimsoll explain")).is_some());
     assert!(rejection(&words("plimsoll control -c x --lisen 1:2")).is_some());
     assert_eq!(

@@ -9,12 +9,11 @@ use std::time::Duration;
 use anyhow::Context as _;
 use plimsoll_admin::Dashboard;
 use plimsoll_proxy::{Bound, Context, NodeOverrides, Options, Overrides, Proxy, check};
-use plimsoll_serve::{AdminOptions, Files};
+use plimsoll_serve::{AdminOptions, Files, fetch};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::{Exit, ignore_broken_pipe, stop_on_signal};
-use crate::fetch;
 use crate::logging::{self, LogFormat};
 use crate::memory;
 use crate::own_zone::{self, ZonePlaces};

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use plimsoll_admin::state::DashboardState;
+use plimsoll_serve::fetch::{self, AdminAddress};
 use plimsoll_sim::scenario::HumanDuration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::{Exit, ignore_broken_pipe};
-use crate::fetch::{self, AdminAddress};
 use crate::render::{self, PageSize, Style};
 use keys::Keys;
 

@@ -34,7 +34,7 @@ pub(super) fn clusters(
 ) -> Vec<ClusterState> {
     cache.begin(state);
     let services = || state.shown_services();
-    let cost = &state.config().cost;
+    let cost = &state.config().operation.cost;
     let fleets: Vec<&Arc<str>> = state.fleets().iter().map(|(name, _)| name).collect();
     if fleets.is_empty() {
         return services()
@@ -87,7 +87,7 @@ fn not_planned(service: &Service) -> String {
         (Mode::Off, _) => "mode OFF: measured demand has no effect".to_owned(),
         (Mode::Shadow, _) => "mode SHADOW: proxies route by host counts".to_owned(),
         (Mode::Enforce, ramp @ 0..100) => {
-            format!("ramp {ramp} %: the rest of the way still goes by host counts")
+            format!("ramp {ramp} %: the other requests go where mode OFF sends them")
         }
         (Mode::Enforce, _) => {
             "not by plan: traffic has not settled, or proxies do not follow".to_owned()
@@ -111,7 +111,7 @@ fn staleness_threshold(state: &State, fleet: &str, service: &Service) -> Option<
     if has(NodeClass::Plimsoll) || has(NodeClass::EnvoyModule) {
         return rules.map(|rules| millis(rules.staleness_threshold()));
     }
-    let stale_after = state.config().endpoint_stale_after;
+    let stale_after = state.config().fleets.endpoint_stale_after;
     stale_after.filter(|_| has(NodeClass::Envoy)).map(millis)
 }
 
@@ -239,6 +239,7 @@ impl ClusterBuilder {
         };
         let shown = line.seen.as_ref().or(line.now.as_ref().ok());
         self.flows_measured = line.seen.is_some();
+        let is_withheld = !line.withheld.is_empty() || line.zones.iter().any(|zone| zone.fails);
         for (index, of) in line.zones.iter().enumerate() {
             let zone = self.zone(&of.locality);
             if zone.demand_requests_per_second.is_some() {
@@ -249,10 +250,13 @@ impl ClusterBuilder {
                 Some(planned(traffic))
             };
             (zone.now, zone.enforce) = (at(&line.now), at(&line.enforce));
+            (zone.failed_share, zone.fails) = (of.failed_share.map(rounded), of.fails);
             let Some(traffic) = shown else {
                 continue;
             };
-            if zone.above_line.is_none() {
+            // While a zone fails or is unseen, that is the reason; the explanation only knows
+            // settings.
+            if zone.above_line.is_none() || is_withheld {
                 zone.above_line = of.above_line.as_deref().map(str::to_owned);
             }
             let own = &traffic.zones[index];

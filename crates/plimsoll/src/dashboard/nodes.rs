@@ -6,7 +6,7 @@ use std::sync::Arc;
 use plimsoll_admin::state::{AckStatus, NodeState};
 use plimsoll_admin::what_if::rounded;
 use plimsoll_control::admin::{class_name, delivery};
-use plimsoll_control::delivery::{NodeClass, fleet_ramp, steering};
+use plimsoll_control::delivery::NodeClass;
 use plimsoll_control::fleet::Member;
 use plimsoll_control::server::StreamRecord;
 use plimsoll_control::state::State;
@@ -21,10 +21,6 @@ const MAX_NACK_CHARS: usize = 2000;
 
 /// Returns all nodes, sorted by fleet and id.
 pub(super) fn nodes(state: &State, observed: &Observations, now: Instant) -> Vec<NodeState> {
-    let deliveries: BTreeMap<NodeClass, String> = NodeClass::ALL
-        .into_iter()
-        .map(|class| (class, deliveries(state, class)))
-        .collect();
     let mut streams: BTreeMap<(&str, &str), Vec<&StreamRecord>> = BTreeMap::new();
     for record in &observed.records {
         let node = &record.node.node;
@@ -34,6 +30,10 @@ pub(super) fn nodes(state: &State, observed: &Observations, now: Instant) -> Vec
     let mut nodes = Vec::new();
     for (fleet, members) in state.fleets().iter() {
         let view = state.planner().fleet(fleet, now);
+        let classes = state.fleets().classes(fleet);
+        let deliveries: BTreeMap<NodeClass, String> = classes
+            .map(|class| (class, deliveries(state, fleet, class)))
+            .collect();
         let reports = view.iter().flat_map(FleetView::nodes);
         let reports: BTreeMap<&Arc<str>, NodeView<'_>> =
             reports.map(|node| (node.id, node)).collect();
@@ -93,12 +93,11 @@ fn answer(node: &mut NodeState, streams: &[&StreamRecord], observed: &Observatio
     node.accepted_version = acked.map(ToString::to_string);
 }
 
-/// Returns how demand is delivered to nodes of a class: one word if all services agree.
-fn deliveries(state: &State, class: NodeClass) -> String {
+/// Returns how demand is delivered to nodes of a class in a fleet: one word if all services agree.
+fn deliveries(state: &State, fleet: &str, class: NodeClass) -> String {
     let services = state.config().services.values();
-    let ramp = fleet_ramp(services.clone().map(AsRef::as_ref));
     let mut words: Vec<&str> = services
-        .map(|service| delivery(steering(service, class, ramp)).0)
+        .map(|service| delivery(state.steering(service, class, Some(fleet))).0)
         .collect();
     words.sort_unstable();
     words.dedup();

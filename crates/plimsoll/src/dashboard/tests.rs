@@ -2,6 +2,7 @@
 
 use plimsoll_admin::state::AckStatus;
 use plimsoll_control::config::{ConfigFile, ControlConfig};
+use plimsoll_control::fleet::{Peer, StreamKind};
 use plimsoll_control::run::Bound;
 use plimsoll_control::server::{Discovery, Handle, LoadReporting};
 use plimsoll_core::model::load_report::{ClusterStats, Node, UpstreamLocalityStats};
@@ -105,6 +106,7 @@ fn stats(sent: &[(&str, u64)]) -> ClusterStats {
     let sent = sent.iter().map(|&(zone, requests)| UpstreamLocalityStats {
         locality: Locality::new("r1", zone, ""),
         total_issued_requests: requests,
+        total_successful_requests: requests,
         ..Default::default()
     });
     ClusterStats {
@@ -312,4 +314,68 @@ async fn nodes_that_may_not_be_what_they_say_are_notices() {
     ] {
         assert!(shown.contains(expected), "{expected} is not in\n{shown}");
     }
+}
+
+/// A node of each zone reports once per interval; after two seconds, no more requests to zone b.
+#[test]
+fn a_zone_to_which_requests_vanish_is_a_notice_that_does_not_say_that_it_fails() {
+    let file = ConfigFile {
+        name: "control.yaml".to_owned(),
+        text: CONFIG.to_owned(),
+    };
+    let config = ControlConfig::parse(&file, &[]).unwrap();
+    let mut state = State::new(Arc::new(config), Instant::ORIGIN);
+    let nodes = ["a", "b"].map(|zone| node(zone, zone));
+    let mut now = Instant::ORIGIN;
+    for node in &nodes {
+        for kind in [StreamKind::Ads, StreamKind::Lrs] {
+            let peer = Peer::default();
+            state.handle_open(node, kind, false, &peer, now).unwrap();
+        }
+    }
+    for interval in 0..40 {
+        let [mut at_a, mut at_b] = ["a", "b"].map(|zone| stats(&[(zone, 200)]));
+        if interval > 20 {
+            at_b.upstream_locality_stats.clear();
+            at_a.upstream_locality_stats[0].total_issued_requests = 900;
+        }
+        state.handle_report(&nodes[0], &[at_a], now);
+        state.handle_report(&nodes[1], &[at_b], now);
+        now = now.saturating_add(Duration::from_millis(100));
+        state.handle_timeout(now);
+        while state.poll_output().is_some() {}
+    }
+    let notices = failing_zones(&state);
+    let texts: Vec<&str> = notices.iter().map(|notice| notice.text.as_str()).collect();
+    let expected = "gateway reports no requests to orders in r1/b any more; host counts decide, \
+                    and it is tried now and then";
+    assert_eq!(texts, [expected]);
+    assert_eq!(notices[0].severity, Severity::Warning);
+}
+
+#[test]
+fn a_fleet_of_which_some_nodes_have_not_reported_is_a_notice() {
+    let file = ConfigFile {
+        name: "control.yaml".to_owned(),
+        text: CONFIG.to_owned(),
+    };
+    let config = ControlConfig::parse(&file, &[]).unwrap();
+    let now = Instant::ORIGIN;
+    let mut state = State::new(Arc::new(config), now);
+    let nodes = ["a", "b"].map(|zone| node(zone, zone));
+    for node in &nodes {
+        let peer = Peer::default();
+        let opened = state.handle_open(node, StreamKind::Lrs, false, &peer, now);
+        assert!(opened.is_ok());
+    }
+    let texts = |state: &State| -> Vec<String> {
+        let notices = withheld::notices(state, now).into_iter();
+        notices.map(|notice| notice.text).collect()
+    };
+    assert_eq!(texts(&state), [""; 0], "nothing is known yet");
+    state.handle_report(&nodes[0], &[stats(&[("a", 200)])], now);
+    let expected = "demand of gateway is not delivered yet: 1 of 2 proxies have reported load";
+    assert_eq!(texts(&state), [expected]);
+    state.handle_report(&nodes[1], &[stats(&[("b", 200)])], now);
+    assert_eq!(texts(&state), [""; 0]);
 }

@@ -1,14 +1,16 @@
 //! Page about deliveries of measured demand: which data plane gets what, for every policy.
 //!
-//! Cells are computed by [`steering`], which the control plane uses, from services that are parsed
-//! like any other. [`LIVE_TESTS`] names the tests that prove the cells; a test in this file fails
-//! if a cell has none or if a named test does not exist.
+//! Cells are read from the resources that a control plane encodes (`plimsoll_control::matrix`),
+//! where tests compare them with what is said about them. [`WIRE`] compares them with what real
+//! streams receive, and [`LIVE_TESTS`] names the tests with real data planes; a test in this file
+//! fails if a cell with demand has none, or if a named test does not exist.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use plimsoll_control::config::{ConfigFile, ControlConfig, Delivery, Service};
-use plimsoll_control::delivery::{NodeClass, NotSteeredReason, Steering, proto_name, steering};
+use plimsoll_control::config::Delivery;
+use plimsoll_control::delivery::{NodeClass, NotSteeredReason, Steering, proto_name};
+use plimsoll_control::matrix::{Cell, Mode, Policy, Refused, Routing, Setup, Source, policies};
 use plimsoll_xds::yaml::proto_json::ProtoEnum as _;
 
 /// Title of each table and the class of nodes it describes.
@@ -19,152 +21,298 @@ const PLANES: [(&str, NodeClass); 4] = [
     ("gRPC clients", NodeClass::Grpc),
 ];
 
-/// Row of a table: title, name of the policy, its message, and further fields in YAML.
-type Policy = (&'static str, &'static str, &'static str, String);
-
-/// Test that decodes the resources sent for every cell that delivers demand, and compares the
-/// resulting traffic shares with the measured demand.
-const EVERY_CELL: Test = (
-    "crates/plimsoll-control/src/explain/tests.rs",
-    "sent_resources_split_traffic_by_demand",
-);
-
-/// Test that decodes the resources of every other cell and compares them with the explanation.
-const EVERY_OTHER_CELL: Test = (
-    "crates/plimsoll-control/src/explain/tests.rs",
-    "explanations_match_sent_resources",
-);
-
 /// File and function name of a test.
 type Test = (&'static str, &'static str);
 
-const CLIENTS: &str = "crates/plimsoll/tests/e2e/real_peers/clients.rs";
-const CLOSED_LOOP: &str = "crates/plimsoll/tests/e2e/real_peers/closed_loop.rs";
-const ENVOYS: &str = "crates/plimsoll/tests/e2e/real_peers/envoys.rs";
-const SUBSETS: &str = "crates/plimsoll/tests/e2e/real_peers/subsets.rs";
-const GRPC: &str = "crates/plimsoll/tests/e2e/real_peers/grpc.rs";
-
-/// Tests with real data planes: data plane, how demand is delivered, test.
-const LIVE_TESTS: [(&str, &str, Test); 16] = [
+const MATRIX: &str = "crates/plimsoll-control/src/matrix/tests.rs";
+const CONDITIONS: &str = "crates/plimsoll-control/src/kubernetes/report/tests/every_cell.rs";
+/// Tests that compare every cell with what is said about it, by source.
+const EVERY_CELL: [Test; 9] = [
+    (MATRIX, "what_a_file_says_is_what_is_sent"),
+    (MATRIX, "what_a_policy_of_kubernetes_says_is_what_is_sent"),
+    (MATRIX, "what_a_relay_says_is_what_is_sent"),
+    (MATRIX, "what_the_file_of_a_relay_says_is_what_is_sent"),
+    (MATRIX, "demand_is_sent_in_the_same_form_from_every_source"),
     (
+        MATRIX,
+        "a_steered_service_does_not_change_how_another_is_routed",
+    ),
+    (MATRIX, "the_first_percent_of_a_ramp_moves_a_percent"),
+    (
+        CONDITIONS,
+        "the_condition_says_what_the_resources_of_every_cell_do",
+    ),
+    (
+        CONDITIONS,
+        "the_condition_names_a_delivery_that_no_connected_node_gets",
+    ),
+];
+
+/// Test that compares every cell of a file, ramps included, with what real streams receive.
+const WIRE: Test = (
+    "crates/plimsoll-control/tests/suite/every_cell.rs",
+    "every_cell_is_received_over_real_streams",
+);
+/// What cells call [`WIRE`].
+const WIRE_NAME: &str = "W";
+
+const CLIENTS: &str = "tests/e2e/real_peers/clients.rs";
+const CLOSED_LOOP: &str = "tests/e2e/real_peers/closed_loop.rs";
+const ENVOYS: &str = "tests/e2e/real_peers/envoys.rs";
+const SUBSETS: &str = "tests/e2e/real_peers/subsets.rs";
+const RELAY: &str = "tests/e2e/real_peers/relay.rs";
+const GRPC: &str = "tests/e2e/real_peers/grpc.rs";
+const CLIENT: &str = "crates/plimsoll-client/tests/suite/xds_fleet.rs";
+const CONVERGENT: &str = "`load_aware_locality`, `CONVERGENT`";
+const ORCA: &str = "client-side weighted round robin";
+/// Title of the policy of tests that are about a form alone.
+const SIMPLE: &str = "round robin";
+
+/// A test that runs a form of demand with real data planes, or over real connections.
+struct LiveTest {
+    plane: &'static str,
+    classes: &'static [NodeClass],
+    form: Option<Steering>,
+    /// Title of the policy that it is about; `None` for [`SIMPLE`].
+    policy: Option<&'static str>,
+    test: Test,
+}
+
+const fn live(
+    plane: &'static str,
+    classes: &'static [NodeClass],
+    delivery: Delivery,
+    policy: Option<&'static str>,
+    test: Test,
+) -> LiveTest {
+    LiveTest {
+        plane,
+        classes,
+        form: Some(Steering::Demand(delivery)),
+        policy,
+        test,
+    }
+}
+
+const fn led(
+    plane: &'static str,
+    classes: &'static [NodeClass],
+    delivery: Delivery,
+    test: Test,
+) -> LiveTest {
+    LiveTest {
+        plane,
+        classes,
+        form: Some(Steering::FeedForward(delivery)),
+        policy: Some(CONVERGENT),
+        test,
+    }
+}
+
+const OURS: &[NodeClass] = &[NodeClass::Plimsoll];
+const MODULE: &[NodeClass] = &[NodeClass::EnvoyModule];
+const ENVOY: &[NodeClass] = &[NodeClass::Envoy];
+const OF_GRPC: &[NodeClass] = &[NodeClass::Grpc];
+
+/// Tests with real data planes.
+const LIVE_TESTS: [LiveTest; 20] = [
+    live(
         "client",
-        "`EDS_FIELD`",
+        OURS,
+        Delivery::EdsField,
+        None,
         (CLIENTS, "demand_delivered_by_eds_field"),
     ),
-    (
+    live(
         "client",
-        "`LOCALITY_METADATA`",
+        OURS,
+        Delivery::LocalityMetadata,
+        None,
         (CLIENTS, "demand_delivered_by_locality_metadata"),
     ),
-    (
+    live(
         "client",
-        "`LRS_RESPONSE`",
+        OURS,
+        Delivery::LrsResponse,
+        None,
         (CLIENTS, "demand_delivered_by_lrs_response"),
     ),
-    (
+    live(
         "client",
-        "`LOCALITY_WEIGHTS`",
+        OURS,
+        Delivery::LocalityWeights,
+        None,
         (CLIENTS, "demand_delivered_by_locality_weights"),
     ),
-    (
+    live(
         "client",
-        "`EDS_FIELD` over client-side weighted round robin",
+        OURS,
+        Delivery::EdsField,
+        Some(ORCA),
         (
             CLOSED_LOOP,
             "embedded_clients_even_out_zones_by_demand_and_hosts_by_orca",
         ),
     ),
-    (
+    live(
         "proxy",
-        "`EDS_FIELD` over round robin",
+        OURS,
+        Delivery::EdsField,
+        None,
         (CLOSED_LOOP, "measured_demand_evens_out_zones"),
     ),
-    (
+    live(
         "proxy",
-        "`EDS_FIELD` over client-side weighted round robin",
+        OURS,
+        Delivery::EdsField,
+        Some(ORCA),
         (
             CLOSED_LOOP,
             "proxies_even_out_zones_by_demand_and_hosts_by_orca",
         ),
     ),
-    (
-        "proxy",
-        "`load_aware_locality` with CONVERGENT",
-        (
+    LiveTest {
+        plane: "proxy",
+        classes: OURS,
+        form: None,
+        policy: Some(CONVERGENT),
+        test: (
             CLOSED_LOOP,
             "convergent_evens_out_zones_without_oscillation",
         ),
-    ),
-    (
+    },
+    led(
         "proxy",
-        "the same, led by demand",
+        OURS,
+        Delivery::LrsResponse,
         (CLOSED_LOOP, "demand_feed_forward_speeds_up_convergent"),
     ),
-    (
-        "proxy and Envoy",
-        "`subset`",
-        (SUBSETS, "envoy_and_the_proxy_send_to_the_same_subsets"),
+    led(
+        "client, over its protocols",
+        OURS,
+        Delivery::EdsField,
+        (
+            CLIENT,
+            "measured_demand_reaches_a_convergent_cluster_by_eds_and_lrs",
+        ),
     ),
-    (
+    LiveTest {
+        plane: "proxy and Envoy",
+        classes: &[NodeClass::Plimsoll, NodeClass::Envoy],
+        form: None,
+        policy: Some("`subset`"),
+        test: (SUBSETS, "envoy_and_the_proxy_send_to_the_same_subsets"),
+    },
+    live(
         "Envoy with the module",
-        "`LRS_RESPONSE`",
+        MODULE,
+        Delivery::LrsResponse,
+        None,
         (
             CLOSED_LOOP,
             "the_control_plane_steers_modules_inside_envoys",
         ),
     ),
-    (
+    led(
         "Envoy with the module",
-        "`load_aware_locality` with CONVERGENT, led by demand",
+        MODULE,
+        Delivery::LrsResponse,
         (CLOSED_LOOP, "demand_feed_forward_speeds_up_modules"),
     ),
-    (
+    live(
         "Envoy",
-        "`FLEET_WEIGHTS`",
+        ENVOY,
+        Delivery::FleetWeights,
+        None,
         (ENVOYS, "fleet_weights_even_out_zones_of_envoys"),
     ),
-    (
+    live(
         "Envoy",
-        "`LOCALITY_WEIGHTS`",
+        ENVOY,
+        Delivery::LocalityWeights,
+        None,
         (ENVOYS, "locality_weights_even_out_zones_of_envoys"),
     ),
-    (
+    live(
+        "Envoy with the module",
+        MODULE,
+        Delivery::LocalityWeights,
+        None,
+        (
+            CLOSED_LOOP,
+            "locality_weights_even_out_zones_of_envoys_with_the_module",
+        ),
+    ),
+    live(
         "gRPC C-core",
-        "`LOCALITY_WEIGHTS`",
+        OF_GRPC,
+        Delivery::LocalityWeights,
+        None,
         (
             GRPC,
             "c_core_clients_follow_locality_weights_and_report_load",
         ),
     ),
-    (
+    live(
         "grpc-js",
-        "`LOCALITY_WEIGHTS`",
+        OF_GRPC,
+        Delivery::LocalityWeights,
+        None,
         (GRPC, "grpc_js_clients_report_load_and_fractions_follow"),
+    ),
+    live(
+        "Envoy behind a relay",
+        ENVOY,
+        Delivery::FleetWeights,
+        None,
+        (RELAY, "envoys_behind_a_relay_balance_by_demand"),
+    ),
+    live(
+        "Envoy behind a relay",
+        ENVOY,
+        Delivery::LocalityWeights,
+        None,
+        (RELAY, "envoys_behind_a_relay_balance_by_demand"),
     ),
 ];
 
-/// Generates one table per data plane, the reasons why demand does not steer, and the tests.
+/// Generates one table per data plane, one for the modes without demand, the reasons why demand
+/// does not steer, and the tests.
 pub(super) fn page() -> String {
     let mut text = INTRODUCTION.to_owned();
     let mut reasons = BTreeMap::new();
+    let enforced: Vec<_> = policies()
+        .iter()
+        .map(|policy| {
+            let row = deliveries().map(|(_, delivery)| cells(policy, delivery, Mode::ENFORCE));
+            (policy.clone(), row.collect::<Vec<_>>())
+        })
+        .collect();
     for (title, class) in PLANES {
         let _ = write!(text, "\n## {title}\n\n| policy |");
-        deliveries().for_each(|name| {
+        deliveries().for_each(|(name, _)| {
             let _ = write!(text, " `{name}` |");
         });
         text.push_str("\n|---|---|---|---|---|---|---|\n");
-        for policy in policies() {
-            let _ = write!(text, "| {} |", policy.0);
-            for delivery in deliveries() {
-                let cell = match service(&policy, delivery) {
-                    Ok(service) => cell(steering(&service, class, 100), &mut reasons),
-                    Err(reason) => rejected(&reason, &mut reasons),
+        for (policy, row) in &enforced {
+            let _ = write!(text, "| {} |", policy.title);
+            for cells in row {
+                let cell = match cells {
+                    Ok(cells) => cells
+                        .iter()
+                        .find(|cell| cell.class == class)
+                        .map_or_else(String::new, |cell| with_tests(policy, cell, &mut reasons)),
+                    Err(refused) => rejected(refused, &mut reasons),
                 };
                 let _ = write!(text, " {cell} |");
             }
             text.push('\n');
         }
     }
+    text.push_str(RAMPS);
+    by_policy(&mut text, &[Mode::RAMP], &mut reasons);
+    text.push_str(WITHOUT_DEMAND);
+    by_policy(&mut text, &[Mode::SHADOW, Mode::OFF], &mut BTreeMap::new());
     text.push_str("\n## Reasons\n\n| in a cell | means |\n|---|---|\n");
     for (name, reason) in &reasons {
         let _ = writeln!(text, "| {name} | {reason} |");
@@ -175,172 +323,275 @@ pub(super) fn page() -> String {
 
 const INTRODUCTION: &str = "
 How measured demand reaches a data plane from `plimsoll control`, by the policy of the service \
-(rows) and its `delivery` (columns). A cell names the form that is sent, the closest to `delivery` \
-that the data plane supports, or why demand is not used. Extensions of Plimsoll are sent only to \
-Plimsoll's own data planes and to [its module](../envoy-module.md). \
-[control.md](../control.md#deliveries) describes the forms.
+(rows) and its `delivery` (columns). A cell names what decides about the zone of a request, as \
+read from the encoded resources: the forms in which they have demand, first the one closest to \
+`delivery` that the data plane supports; or what decides without demand, and why. Extensions of \
+Plimsoll are sent only to Plimsoll's own data planes and to [its module](../envoy-module.md). \
+[control.md](../control.md#deliveries) describes the forms. Numbers and `W` refer to the \
+[tests](#tests): `W` runs the cell over real streams, numbers are tests with real data planes. *By \
+round robin* means that these run the form, and that how this policy uses it is compared in what \
+the streams of `W` receive. Explanations list a form other than `delivery` among the `changes`.
+
+Settings in a file, in a ZoneRoutingPolicy of Kubernetes and in the file of a relay are delivered \
+alike, with two exceptions. Kubernetes rejects no cell: the condition `ZoneRouting` says \
+`NotSteered`. A relay passes the policy of the other server on, byte for byte, where demand does \
+not steer and its file has no policy.
 ";
 
-fn policies() -> Vec<Policy> {
-    let plain = String::new;
-    let mut all = vec![
-        ("round robin", "round_robin", "RoundRobin", plain()),
-        ("least request", "least_request", "LeastRequest", plain()),
-        ("random", "random", "Random", plain()),
-        (
-            "client-side weighted round robin",
-            "client_side_weighted_round_robin",
-            "ClientSideWeightedRoundRobin",
-            plain(),
-        ),
-    ];
-    all.extend(bases());
-    all.extend(parents());
-    all.push(("ring hash", "ring_hash", "RingHash", plain()));
-    all.push(("Maglev", "maglev", "Maglev", plain()));
-    all
-}
-
-/// Returns round robin with each way to choose a locality.
-fn bases() -> impl Iterator<Item = Policy> {
-    let basis = |name: &str| format!("{{zone_aware_lb_config: {{locality_basis: {name}}}}}");
-    let weighted = "{locality_weighted_lb_config: {}}".to_owned();
-    let rows = [
-        (
-            "`locality_basis: LRS_REPORTED_RATE`",
-            basis("LRS_REPORTED_RATE"),
-        ),
-        (
-            "`locality_basis: HEALTHY_HOSTS_NUM`",
-            basis("HEALTHY_HOSTS_NUM"),
-        ),
-        (
-            "`locality_basis: HEALTHY_HOSTS_WEIGHT`",
-            basis("HEALTHY_HOSTS_WEIGHT"),
-        ),
-        ("`locality_basis: OBSERVED_LOAD`", basis("OBSERVED_LOAD")),
-        ("`locality_weighted_lb_config`", weighted),
-    ];
-    rows.into_iter().map(|(title, config)| {
-        let fields = format!(", locality_lb_config: {config}");
-        (title, "round_robin", "RoundRobin", fields)
+/// Returns what each class is sent, with the settings in a file.
+fn cells(policy: &Policy, delivery: Delivery, mode: Mode) -> Result<Vec<Cell>, Refused> {
+    let setup = Setup::new(policy, delivery, mode, Source::File)?;
+    let cells = NodeClass::ALL.map(|class| setup.cell(class));
+    let cells: Result<Vec<_>, String> = cells.into_iter().collect();
+    cells.map_err(|reason| Refused {
+        reason,
+        not_steered: None,
     })
 }
 
-/// Returns policies with round robin as their child.
-fn parents() -> [Policy; 4] {
-    let child = |field: &str| {
-        format!(
-            ", {field}: {{policies: [{{typed_extension_config: {{name: r, typed_config: {{'@type': \
-             type.googleapis.com/envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin\
-             }}}}}}]}}"
-        )
+/// Returns the text of a cell with the numbers of its tests.
+fn with_tests(policy: &Policy, cell: &Cell, reasons: &mut BTreeMap<String, String>) -> String {
+    let text = cell_text(policy, cell, Mode::ENFORCE, reasons);
+    let tests = tests_of(policy.title, cell);
+    let form = |index: &usize| LIVE_TESTS[*index].policy.is_none() && policy.title != SIMPLE;
+    let (of_form, own): (Vec<usize>, Vec<usize>) = tests.partition(form);
+    let numbers = |tests: &[usize], rest: &str| {
+        let numbers = tests.iter().map(|index| (index + 1).to_string());
+        let numbers: Vec<_> = numbers.collect();
+        (!tests.is_empty()).then(|| numbers.join(", ") + rest)
     };
-    let picking = child("endpoint_picking_policy");
-    let converging = format!("{picking}, spill_controller: CONVERGENT");
-    let subset = child("subset_lb_policy") + ", subset_selectors: [{keys: [stage]}]";
-    let load_aware = ("load_aware_locality", "LoadAwareLocality");
-    [
-        (
-            "`wrr_locality`",
-            "wrr_locality",
-            "WrrLocality",
-            picking.clone(),
-        ),
-        ("`load_aware_locality`", load_aware.0, load_aware.1, picking),
-        (
-            "the same with `CONVERGENT`",
-            load_aware.0,
-            load_aware.1,
-            converging,
-        ),
-        ("`subset`", "subset", "Subset", subset),
-    ]
+    let named = [numbers(&own, ""), numbers(&of_form, " by round robin")];
+    with_wire(text, cell, named.into_iter().flatten())
 }
 
-/// Parses the service of one row and one column; the error says why it is invalid.
-fn service((_, name, message, fields): &Policy, delivery: &str) -> Result<Service, String> {
-    let policy = format!(
-        "{{policies: [{{typed_extension_config: {{name: {name}, typed_config: {{'@type': \
-         type.googleapis.com/envoy.extensions.load_balancing_policies.{name}.v3.{message}{fields}\
-         }}}}}}]}}"
-    );
-    let text = format!(
-        "services: [{{delivery: {delivery}, cluster: {{name: orders, load_balancing_policy: \
-         {policy}}}}}]"
-    );
-    let name = "a row of the table".to_owned();
-    let config = ControlConfig::parse(&ConfigFile { name, text }, &[])
-        .map_err(|error| error.error.reason().to_owned())?;
-    let service = config
-        .services
-        .get("orders")
-        .map(|service| Service::clone(service));
-    service.ok_or_else(|| "the service is missing".to_owned())
+/// Adds the names of tests to the text of a cell with demand: of the one over real streams, and of
+/// those with real data planes.
+fn with_wire(text: String, cell: &Cell, live: impl Iterator<Item = String>) -> String {
+    if !cell.routing.uses_demand() {
+        return text;
+    }
+    let named = [WIRE_NAME.to_owned()].into_iter().chain(live);
+    format!("{text} ({})", named.collect::<Vec<_>>().join("; "))
+}
+
+/// Returns the indexes of the tests that run the form of a cell: those of its policy, or, if there
+/// are none, those of [`SIMPLE`].
+fn tests_of(policy: &str, cell: &Cell) -> impl Iterator<Item = usize> + use<> {
+    let fits = |test: &LiveTest| {
+        let form = test.form.is_none_or(|form| form == cell.said);
+        cell.routing.uses_demand() && test.classes.contains(&cell.class) && form
+    };
+    let of = |wanted: Option<&str>| -> Vec<usize> {
+        let tests = LIVE_TESTS.iter().enumerate();
+        let found = tests.filter(|(_, test)| test.policy == wanted && fits(test));
+        found.map(|(index, _)| index).collect()
+    };
+    let has_form = |index: &usize| LIVE_TESTS[*index].form.is_some();
+    let own = of(Some(policy));
+    let common = if own.iter().any(has_form) {
+        Vec::new()
+    } else {
+        of(None)
+    };
+    own.into_iter().chain(common)
 }
 
 /// Returns the text of a cell; reasons are explained once, below the tables.
-fn cell(steering: Steering, reasons: &mut BTreeMap<String, String>) -> String {
-    let (name, reason) = match steering {
-        Steering::Demand(delivery) => return format!("`{}`", proto_name(delivery)),
-        Steering::FeedForward(delivery) => {
-            reasons.insert(FEED_FORWARD.to_owned(), FEED_FORWARD_MEANING.to_owned());
-            return format!("`{}`, {FEED_FORWARD}", proto_name(delivery));
-        }
-        Steering::HostCounts => ("host counts", "the service is in mode `SHADOW`"),
-        Steering::AsConfigured(NotSteeredReason::ModeOff) => {
-            ("as written", "the service is in mode `OFF`")
-        }
-        Steering::AsConfigured(NotSteeredReason::ExplicitBasis) => (
-            "as written: basis",
-            "the cluster sets `locality_basis`, which the control plane does not change; a basis \
-             that Envoy and gRPC do not know is not sent to them",
-        ),
-        Steering::AsConfigured(NotSteeredReason::Hashing) => (
-            "as written: hash",
-            "consistent hashing chooses the host by the request, not by the zone",
-        ),
-        Steering::AsConfigured(NotSteeredReason::LoadAwareLocality) => (
-            "as written: load aware",
-            "load reports of backends decide; only Plimsoll's data planes and its module support \
-             `CONVERGENT`, which can use demand as feed-forward",
-        ),
-        Steering::AsConfigured(NotSteeredReason::Subsets) => (
-            "as written: subsets",
-            "demand would need locality weights, which subsets use only with \
-             `locality_weight_aware`",
-        ),
+fn cell_text(
+    policy: &Policy,
+    cell: &Cell,
+    mode: Mode,
+    reasons: &mut BTreeMap<String, String>,
+) -> String {
+    let forms = |forms: &BTreeSet<Delivery>| {
+        let said = match cell.said {
+            Steering::Demand(form) | Steering::FeedForward(form) => Some(form),
+            _ => None,
+        };
+        let others = forms.iter().copied().filter(|form| Some(*form) != said);
+        let all = said.into_iter().chain(others);
+        let names: Vec<_> = all.map(|form| format!("`{}`", proto_name(form))).collect();
+        names.join(", ")
     };
-    reasons.insert(name.to_owned(), reason.to_owned());
-    name.to_owned()
+    let routing = match &cell.routing {
+        Routing::Demand(found) => forms(found),
+        Routing::FeedForward(found) => {
+            let meaning = "load reports of backends decide, with demand as feed-forward: shares \
+                           follow a step in demand before hosts report it";
+            reasons.insert("feed-forward".to_owned(), meaning.to_owned());
+            format!("feed-forward: {}", forms(found))
+        }
+        Routing::Utilization => "utilization".to_owned(),
+        Routing::ObservedLoad => "observed load".to_owned(),
+        Routing::HostCounts => "host counts".to_owned(),
+        Routing::HostWeights if follows_others(policy, cell.class, mode) => {
+            let meaning = "of the fleet and upstream. The weights of the fleet follow measured \
+                           demand as soon as the fleet's assignment carries it for another service";
+            reasons.insert("host weights*".to_owned(), meaning.to_owned());
+            "host weights*".to_owned()
+        }
+        Routing::HostWeights => "host weights".to_owned(),
+        Routing::SameWeights if sends_to_all_alike(cell) => "all hosts alike".to_owned(),
+        Routing::SameWeights => "written weights".to_owned(),
+        Routing::Request => "the request".to_owned(),
+        Routing::AllHosts => "all hosts alike".to_owned(),
+    };
+    match cell.reason.map(|reason| (name_of(reason), reason)) {
+        Some((name, reason)) => {
+            reasons.insert(name.to_owned(), reason.text().to_owned());
+            format!("{routing} ({name})")
+        }
+        None => routing,
+    }
 }
 
-const FEED_FORWARD: &str = "feed-forward";
-const FEED_FORWARD_MEANING: &str = "load reports of backends decide, with demand as feed-forward: \
-                                    shares follow a step in demand before hosts report it";
-
-fn rejected(reason: &str, reasons: &mut BTreeMap<String, String>) -> String {
-    let text = format!("`plimsoll check` and the control plane reject it, for example: {reason}");
-    reasons.entry("rejected".to_owned()).or_insert(text);
-    "rejected".to_owned()
+/// Whether receivers follow the demand that the fleet's assignment carries for another service.
+fn follows_others(policy: &Policy, class: NodeClass, mode: Mode) -> bool {
+    let beside = Setup::beside_a_steered_service(policy, mode);
+    let cell = beside.ok().and_then(|setup| setup.cell(class).ok());
+    cell.is_some_and(|cell| cell.routing.uses_demand())
 }
 
-fn deliveries() -> impl Iterator<Item = &'static str> {
-    Delivery::VALUES.iter().map(|(name, _, _)| *name)
+/// Whether requests are divided by numbers of hosts, as without written weights: 3, 5 and 2.
+fn sends_to_all_alike(cell: &Cell) -> bool {
+    let hosts = [("a", 0.3), ("b", 0.5), ("c", 0.2)];
+    let share = |zone| cell.split.get(zone).copied().unwrap_or_default();
+    hosts
+        .iter()
+        .all(|(zone, hosts)| f64::abs(share(*zone) - hosts) < 0.005)
+}
+
+fn rejected(refused: &Refused, reasons: &mut BTreeMap<String, String>) -> String {
+    let meaning = "`plimsoll check` and the control plane reject a file with it";
+    reasons.insert("rejected".to_owned(), meaning.to_owned());
+    match refused.not_steered {
+        Some(reason) => {
+            let name = name_of(reason);
+            reasons.insert(name.to_owned(), reason.text().to_owned());
+            format!("rejected ({name})")
+        }
+        None => format!("rejected: {}", refused.reason),
+    }
+}
+
+/// Returns a reason in a cell.
+const fn name_of(reason: NotSteeredReason) -> &'static str {
+    match reason {
+        NotSteeredReason::ModeOff => "OFF",
+        NotSteeredReason::ModeShadow => "SHADOW",
+        NotSteeredReason::ExplicitBasis => "basis",
+        NotSteeredReason::Hashing => "hash",
+        NotSteeredReason::LoadAwareLocality => "load reports",
+        NotSteeredReason::Subsets => "subsets",
+        NotSteeredReason::WithoutEds => "without EDS",
+        NotSteeredReason::SharedEndpoints => "shared endpoints",
+        NotSteeredReason::ZoneFails => "zone fails",
+    }
+}
+
+fn deliveries() -> impl Iterator<Item = (&'static str, Delivery)> {
+    Delivery::VALUES
+        .iter()
+        .map(|(name, _, delivery)| (*name, *delivery))
+}
+
+const RAMPS: &str = "
+## Ramps
+
+What decides with a `ramp` below 100, whatever `delivery` is. Weights divide the requests between \
+where `OFF` sends them and where demand does; feed-forward has its ramp in the policy.
+
+";
+
+const WITHOUT_DEMAND: &str = "
+## SHADOW and OFF
+
+Demand is not used, whatever `delivery` is. A cell names both modes if they differ.
+
+";
+
+/// Writes a table of what decides in these modes, by policy and data plane.
+fn by_policy(text: &mut String, modes: &[Mode], reasons: &mut BTreeMap<String, String>) {
+    text.push_str("| policy |");
+    for (title, _) in PLANES {
+        let _ = write!(text, " {title} |");
+    }
+    text.push_str("\n|---|---|---|---|---|\n");
+    for policy in policies() {
+        let _ = write!(text, "| {} |", policy.title);
+        let of_mode = |mode: &Mode| (*mode, cells(&policy, Delivery::Auto, *mode));
+        let cells: Vec<_> = modes.iter().map(of_mode).collect();
+        for (_, class) in PLANES {
+            let mut texts = Vec::new();
+            for (mode, found) in &cells {
+                let cell = match found {
+                    Err(refused) => rejected(refused, reasons),
+                    Ok(cells) => match cells.iter().find(|cell| cell.class == class) {
+                        Some(cell) if mode.is_enforced() => {
+                            let text = cell_text(&policy, cell, *mode, reasons);
+                            with_wire(text, cell, std::iter::empty())
+                        }
+                        Some(cell) => {
+                            // The mode is the reason.
+                            let mut cell = cell.clone();
+                            cell.reason = None;
+                            cell_text(&policy, &cell, *mode, reasons)
+                        }
+                        None => String::new(),
+                    },
+                };
+                texts.push((mode.name, cell));
+            }
+            let is_same = texts.iter().all(|(_, cell)| *cell == texts[0].1);
+            if is_same {
+                let _ = write!(text, " {} |", texts[0].1);
+            } else {
+                let named = texts.iter().map(|(mode, cell)| format!("{mode}: {cell}"));
+                let _ = write!(text, " {} |", named.collect::<Vec<_>>().join("; "));
+            }
+        }
+        text.push('\n');
+    }
 }
 
 fn tests(text: &mut String) {
     let place = |(file, test): Test| format!("`{test}` (`{file}`)");
+    text.push_str(
+        "\n## Tests\n\nEvery cell, for every mode and source: what explanations, `changes`, \
+         the admin API and conditions say is compared with the encoded resources, and forms \
+         of demand with \
+         the resulting split:\n\n",
+    );
+    for test in EVERY_CELL {
+        let _ = writeln!(text, "* {}", place(test));
+    }
     let _ = write!(
         text,
-        "\n## Tests\n\nEvery cell with a form of demand: {}, from the bytes that are sent to the \
-         resulting split. Every other cell: {}. With real data planes:\n\n\
-         | data plane | form | test |\n|---|---|---|\n",
-        place(EVERY_CELL),
-        place(EVERY_OTHER_CELL),
+        "\n`{WIRE_NAME}`, over real streams: a running control plane, and proxies of all classes \
+         that discover and report. What they receive decides as each cell of a file says, and \
+         with the same split, without a ramp and with `ramp: 37`: {}\n",
+        place(WIRE)
     );
-    for (plane, gets, test) in LIVE_TESTS {
-        let _ = writeln!(text, "| {plane} | {gets} | {} |", place(test));
+    text.push_str(
+        "\nWith real data planes:\n\n| | data plane | form | test |\n|---|---|---|---|\n",
+    );
+    for (index, live) in LIVE_TESTS.iter().enumerate() {
+        let form = match live.form {
+            Some(Steering::Demand(form)) => Some(format!("`{}`", proto_name(form))),
+            Some(Steering::FeedForward(form)) => {
+                Some(format!("feed-forward: `{}`", proto_name(form)))
+            }
+            _ => None,
+        };
+        let policy = live.policy.map(str::to_owned);
+        let words: Vec<String> = form.into_iter().chain(policy).collect();
+        let what = words.join(" over ");
+        let (number, plane) = (index + 1, live.plane);
+        let _ = writeln!(
+            text,
+            "| {number} | {plane} | {what} | {} |",
+            place(live.test)
+        );
     }
 }
 
@@ -354,41 +605,76 @@ mod tests {
     #[test]
     fn named_tests_exist() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let live = LIVE_TESTS.map(|(_, _, test)| test);
-        for (file, test) in live.into_iter().chain([EVERY_CELL, EVERY_OTHER_CELL]) {
+        let live = LIVE_TESTS.iter().map(|live| live.test);
+        for (file, test) in live.chain(EVERY_CELL).chain([WIRE]) {
             let text = fs::read_to_string(root.join(file)).unwrap();
-            let definition = format!("#[test]\nfn {test}() {{");
-            assert!(text.contains(&definition), "{file} has no test {test}");
+            let is_defined = tests_that_run(&text).contains(test);
+            assert!(is_defined, "{file} has no test {test}");
         }
     }
 
+    /// Returns the functions of a file with an attribute `test`, of any path, and none `ignore`.
+    fn tests_that_run(text: &str) -> BTreeSet<String> {
+        let file = syn::parse_file(text).unwrap();
+        let functions = file.items.into_iter().filter_map(|item| match item {
+            syn::Item::Fn(function) => Some(function),
+            _ => None,
+        });
+        let has = |function: &syn::ItemFn, name: &str| {
+            let mut paths = function.attrs.iter().map(syn::Attribute::path);
+            paths.any(|path| path.segments.last().is_some_and(|last| last.ident == name))
+        };
+        functions
+            .filter(|function| has(function, "test") && !has(function, "ignore"))
+            .map(|function| function.sig.ident.to_string())
+            .collect()
+    }
+
     #[test]
-    fn every_form_is_tested_with_a_real_data_plane() {
-        for (title, class) in PLANES {
-            let mut forms: Vec<_> = policies()
-                .iter()
-                .flat_map(|policy| deliveries().map(|delivery| service(policy, delivery)))
-                .filter_map(|service| match steering(&service.ok()?, class, 100) {
-                    Steering::Demand(delivery) => Some(format!("`{}`", proto_name(delivery))),
-                    _ => None,
-                })
-                .collect();
-            forms.sort();
-            forms.dedup();
-            assert!(!forms.is_empty(), "{title} has no form of demand");
-            let planes: &[&str] = match class {
-                NodeClass::Plimsoll => &["client", "proxy"],
-                // Locality weights are followed by Envoy's own policies.
-                NodeClass::EnvoyModule => &["Envoy with the module", "Envoy"],
-                NodeClass::Envoy => &["Envoy"],
-                NodeClass::Grpc => &["gRPC C-core", "grpc-js"],
-            };
-            for form in forms {
-                let is_tested = LIVE_TESTS
-                    .iter()
-                    .any(|(plane, gets, _)| planes.contains(plane) && gets.starts_with(&form));
-                assert!(is_tested, "{title}: {form} has no live test");
+    fn only_functions_that_run_as_tests_are_found() {
+        let text = "#[test] fn one() {} #[tokio::test(flavor = \"multi_thread\")] \
+                    #[cfg(unix)] async fn two() {} #[test] #[ignore = \"slow\"] fn three() {} \
+                    fn four() {} /* #[test]\nfn five() {} */ \
+                    const SIX: &str = \"#[test]\nfn six() {\";";
+        assert_eq!(
+            tests_that_run(text),
+            ["one", "two"].map(String::from).into()
+        );
+    }
+
+    #[test]
+    fn every_cell_with_demand_names_a_test_that_runs_its_form() {
+        let mut forms = BTreeSet::new();
+        for policy in policies() {
+            for (name, delivery) in deliveries() {
+                let Ok(cells) = cells(&policy, delivery, Mode::ENFORCE) else {
+                    continue;
+                };
+                for cell in cells.iter().filter(|cell| cell.routing.uses_demand()) {
+                    let mut tests = tests_of(policy.title, cell);
+                    let is_run = tests.any(|index| LIVE_TESTS[index].form == Some(cell.said));
+                    let title = policy.title;
+                    let own = LIVE_TESTS.iter().filter(|test| test.policy == Some(title));
+                    let is_own =
+                        title == SIMPLE || own.clone().any(|test| test.form == Some(cell.said));
+                    let text = with_tests(&policy, cell, &mut BTreeMap::new());
+                    assert_eq!(text.contains("by round robin"), !is_own, "{title}: {text}");
+                    assert!(
+                        is_run,
+                        "{title} by {name} to {:?}: {:?}",
+                        cell.class, cell.said
+                    );
+                    assert!(text.contains("(W"), "{title}: {text}");
+                    forms.insert(format!("{:?} {:?}", cell.class, cell.said));
+                }
             }
         }
+        assert_eq!(forms.len(), 12, "{forms:?}");
+        let mut ramps = String::new();
+        by_policy(&mut ramps, &[Mode::RAMP], &mut BTreeMap::new());
+        let form = "LOCALITY_WEIGHTS`";
+        let cells = ramps.matches(form).count();
+        assert!(cells > 40, "{ramps}");
+        assert_eq!(ramps.matches(&format!("{form} (W)")).count(), cells);
     }
 }

@@ -22,11 +22,17 @@ Libraries (hyper, h2, rustls) log under their own targets.
 
 /// Generates one table per level, with the target of each line.
 pub(super) fn page() -> String {
-    let crates: [(&str, &[LogLine]); 9] = [
+    let crates: [(&str, &[LogLine]); 12] = [
         ("plimsoll", crate::log_lines::LOG_LINES),
         ("plimsoll_admin", plimsoll_admin::LOG_LINES),
+        (
+            "plimsoll_client",
+            plimsoll_core::event::log_lines::LOG_LINES,
+        ),
         ("plimsoll_client", plimsoll_client::LOG_LINES),
+        ("plimsoll_consul", plimsoll_control::consul::LOG_LINES),
         ("plimsoll_control", plimsoll_control::LOG_LINES),
+        ("plimsoll_demo", plimsoll_demo::LOG_LINES),
         (
             "plimsoll_kubernetes",
             plimsoll_control::kubernetes::LOG_LINES,

@@ -21,6 +21,8 @@ const MAX_NACKED_NODES: usize = 5;
 /// Columns that are dropped on a narrow terminal, in this order.
 const DROPPABLE: [&str; 5] = ["proxies", "served/s", "hosts", BAR, "demand/s"];
 const BAR: &str = "0      1.00     2";
+/// Position of the column of errors, after that of load.
+const ERRORS_AT: usize = 6;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PageSize {
@@ -219,7 +221,7 @@ fn basis_line(cluster: &ClusterState, now_unix_ms: u64) -> String {
 }
 
 fn zones(cluster: &ClusterState) -> Table {
-    let mut table = Table::new(&[
+    let mut columns = vec![
         (Align::Left, "zone"),
         (Align::Right, "hosts"),
         (Align::Right, "proxies"),
@@ -229,9 +231,22 @@ fn zones(cluster: &ClusterState) -> Table {
         (Align::Left, BAR),
         (Align::Right, "kept local"),
         (Align::Left, "routing"),
-    ]);
+    ];
+    // Without errors the room is for the bar.
+    let has_errors = cluster
+        .zones
+        .iter()
+        .any(|zone| zone.failed_share.is_some_and(|share| share > 0.0));
+    if has_errors {
+        columns.insert(ERRORS_AT, (Align::Right, "errors"));
+    }
+    let mut table = Table::new(&columns);
     for zone in worst_first(cluster) {
-        table.row(false, zone_row(zone));
+        let mut row = zone_row(zone);
+        if has_errors {
+            row.insert(ERRORS_AT, failed(zone));
+        }
+        table.row(false, row);
     }
     table
 }
@@ -280,6 +295,12 @@ fn zone_row(zone: &ZoneState) -> Vec<Cell> {
         known(zone.kept_local.or(zone.kept_local_planned).map(percent)),
         known(zone.state.as_deref().map(|state| routing(state).to_owned())),
     ]
+}
+
+fn failed(zone: &ZoneState) -> Cell {
+    let tone = if zone.fails { Tone::Bad } else { Tone::Plain };
+    zone.failed_share
+        .map_or_else(Cell::none, |share| Cell::new(tone, percent(share)))
 }
 
 fn known(text: Option<String>) -> Cell {
@@ -367,6 +388,7 @@ mod tests {
         };
         let above = ZoneState {
             above_line: Some("demand is 2 % above the capacity of the zone".to_owned()),
+            failed_share: Some(0.25),
             ..zone("a", 1.5)
         };
         let cluster = ClusterState {
@@ -429,7 +451,7 @@ mod tests {
             "! one node rejected an update",
             "orders for gateway",
             "by measured demand, confirmed 3 s ago, ENFORCE",
-            "1.50  ████████│████····      60.0 %  spills",
+            "1.50  25.0 %  ████████│████····      60.0 %  spills",
             "a is above its line: demand is 2 % above",
             "between zones: 25.0 % of 80.0 requests/s (reported)",
             "2 known, 1 connected, 1 rejected",

@@ -11,7 +11,7 @@ pub(super) fn wrap(first: &str, text: &str) -> String {
 }
 
 /// Wraps like [`wrap`], to `columns`.
-pub(crate) fn wrap_to(columns: usize, first: &str, text: &str) -> String {
+pub(super) fn wrap_to(columns: usize, first: &str, text: &str) -> String {
     let indent = " ".repeat(width_of(first));
     let mut lines = String::from(first);
     let mut column = width_of(first);

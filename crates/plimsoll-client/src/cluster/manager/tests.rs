@@ -5,13 +5,18 @@ use std::time::Duration;
 
 use plimsoll_core::explain::FractionStatus;
 use plimsoll_core::model::assignment::{AssignmentParts, LbEndpoint, LocalityParts};
+use plimsoll_core::units::BasisPoints;
 use plimsoll_xds::yaml::{parse_cluster, parse_upstream_cluster};
 
 use super::*;
 use crate::upstream::endpoint::Endpoint;
 
 fn manager() -> ClusterManager {
-    let settings = Settings {
+    ClusterManager::new(settings()).0
+}
+
+fn settings() -> Settings {
+    Settings {
         locality: Locality::zone_only("a"),
         pools: 1,
         preconnect: false,
@@ -19,8 +24,7 @@ fn manager() -> ClusterManager {
         outlier_notify: Arc::default(),
         initial_fetch: Arc::default(),
         tracing: Tracing::default(),
-    };
-    ClusterManager::new(settings).0
+    }
 }
 
 /// A fleet of one proxy, in the only zone, with all the demand.
@@ -93,6 +97,43 @@ async fn fractions_keep_their_age_for_clusters_added_later() {
             "{name}"
         );
     }
+}
+
+/// A client may get its first LRS response before its clusters, and the next one a heartbeat later.
+#[tokio::test(start_paused = true)]
+async fn fractions_that_came_before_their_cluster_keep_their_age() {
+    let mut manager = manager();
+    let observe = |manager: &mut ClusterManager, name: &str, share: u64| {
+        let zone = (
+            Locality::zone_only("a"),
+            BasisPoints::new(share, "").unwrap(),
+        );
+        let fractions = [zone].into_iter().filter(|_| share > 0);
+        let now = manager.clock.now();
+        let fractions = fractions.collect();
+        manager.handle(Update::ObservedTraffic(name.into(), fractions, now));
+    };
+    observe(&mut manager, "orders", 10_000);
+    observe(&mut manager, "users", 10_000);
+    observe(&mut manager, "users", 0);
+    tokio::time::advance(Duration::from_millis(20_500)).await;
+    for name in ["orders", "users"] {
+        add(&mut manager, name, &with_measured_demand());
+    }
+    let age = |manager: &mut ClusterManager, name: &str| status(manager, name).1;
+    assert_eq!(age(&mut manager, "orders"), Some(20));
+    assert_eq!(age(&mut manager, "users"), None, "withdrawn");
+    // The same holds for a cluster that is removed and comes back.
+    manager.handle(Update::Remove("orders".into()));
+    add(&mut manager, "orders", &with_measured_demand());
+    assert_eq!(age(&mut manager, "orders"), Some(20));
+    let names = (0..MAX_OBSERVED + 5).map(|number| format!("cluster-{number}"));
+    for name in names {
+        observe(&mut manager, &name, 10_000);
+    }
+    assert_eq!(manager.observed.len(), MAX_OBSERVED);
+    observe(&mut manager, "orders", 10_000);
+    assert_eq!(age(&mut manager, "orders"), Some(0), "a known name");
 }
 
 #[tokio::test(start_paused = true)]
@@ -343,7 +384,7 @@ async fn names_are_resolved_while_their_cluster_exists() {
         let text = format!("{{name: orders, type: {kind}, load_assignment: {listed}}}");
         Arc::new(parse_upstream_cluster(&text).unwrap())
     };
-    let (mut manager, _updates) = ClusterManager::new(manager().settings);
+    let (mut manager, _updates) = ClusterManager::new(settings());
     manager.handle(Update::Upstream(dns("STRICT_DNS")));
     let resolved = manager.updates.recv().await;
     let Some(Update::Endpoints(name, endpoints)) = resolved else {

@@ -31,7 +31,7 @@ impl Fixture {
         let options = cluster.options.load_full();
         let picked = pick(&cluster, &mut picker, &options, PickArgs::default());
         Self {
-            destination: picked.unwrap().unwrap(),
+            destination: picked.unwrap().host().unwrap(),
             cluster,
             _client: client,
         }
@@ -47,6 +47,7 @@ impl Fixture {
             pool: 3,
             breakers: &CircuitBreakers::default(),
             authority: &self.cluster.authority,
+            needs_tls: false,
             now: now(),
         };
         let reserved = self.destination.host.reserve_request();

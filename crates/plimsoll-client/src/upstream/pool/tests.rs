@@ -199,7 +199,7 @@ async fn the_oldest_waiter_gets_a_connection() {
     let options = options(HttpVersion::Http1);
     let (pool, tasks) = (Pool::default(), Arc::default());
     let gone = pool.enqueue();
-    let [mut first, mut second] = [pool.enqueue(), pool.enqueue()];
+    let [first, second] = [pool.enqueue(), pool.enqueue()];
     drop(gone);
     pool.put(connection(&options, None, &tasks).await);
     assert!(second.connection().now_or_never().is_none());

@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
+use plimsoll_testing::Authority;
 use plimsoll_xds::string_match::{SafeRegex, StringMatcher};
-use rcgen::SanType as Name;
 use rustls::ServerConfig;
 use rustls::server::WebPkiClientVerifier;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -11,11 +11,6 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 use super::*;
-
-#[path = "../../../tests/support/authority.rs"]
-mod authority;
-
-use authority::Authority;
 
 /// A server that answers every connection with the SNI and ALPN protocol of the handshake.
 struct Server {
@@ -26,12 +21,8 @@ struct Server {
 impl Server {
     async fn start(require_client_certificate: bool) -> Self {
         let authority = Authority::new();
-        let names = vec![
-            Name::DnsName("orders.test".try_into().unwrap()),
-            Name::URI("spiffe://test/orders".try_into().unwrap()),
-            Name::IpAddress([127, 0, 0, 1].into()),
-        ];
-        let (certificate, key) = authority.sign(&names);
+        let names = ["orders.test", "spiffe://test/orders", "127.0.0.1"];
+        let (certificate, key) = authority.issue(&names);
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
@@ -215,7 +206,7 @@ async fn the_client_certificate_is_sent_when_the_server_requests_it() {
     let server = Server::start(true).await;
     let mut tls = server.trusted();
     assert!(server.handshake(&tls, HttpVersion::Http1).await.is_err());
-    let (chain, key) = server.authority.sign(&[]);
+    let (chain, key) = server.authority.issue(&[]);
     tls.certificate = Some(CertificatePair {
         certificate_chain: inline(&chain),
         private_key: inline(&key),

@@ -74,6 +74,8 @@ fn assignment(machine: &mut Dependencies, name: &str) {
         overprovisioning_factor: None,
         weighted_priority_health: false,
         endpoint_stale_after: None,
+        extras: Default::default(),
+        draining_in_metadata: false,
     });
     updated(machine, CLUSTER_LOAD_ASSIGNMENT, name, body);
 }

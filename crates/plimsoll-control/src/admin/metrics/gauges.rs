@@ -7,6 +7,7 @@ use std::time::Duration;
 use plimsoll_core::planner::FleetView;
 use plimsoll_core::planner::fractions::ZoneFraction;
 use plimsoll_core::time::Instant;
+use plimsoll_serve::discovery::KindSummary;
 use plimsoll_xds::ads::Variant;
 use plimsoll_xds::replica::ReplicaRecord;
 
@@ -14,10 +15,12 @@ use super::super::report::{class_name, mode_name};
 use super::Values;
 use super::load::Details;
 use crate::delivery::NodeClass;
-use crate::load_line::{LoadLine, LoadLines};
+use crate::demand::Withheld;
+use crate::load_line::{LoadLine, LoadLines, PlannedZone, target};
 use crate::server::Handle;
+use crate::sources::SourceId;
 use crate::state::State;
-use crate::store::StoreStats;
+use crate::store::StoreLink;
 use crate::unreported::{Subscriptions, Unreported};
 
 /// Most clusters without load line whose demand has series.
@@ -35,6 +38,13 @@ pub(super) fn of_state(
         values.add("clusters", &[mode_name(service.mode)], 1);
         let ramp = u64::from(service.ramp);
         values.add("cluster_ramp_percent", &[service.name()], ramp);
+    }
+    add_planned(&mut values, state);
+    for source in SourceId::ALL {
+        values.add("ignored_services", &[source.label()], 0);
+    }
+    for (source, _) in state.services().ignored() {
+        values.add("ignored_services", &[source.label()], 1);
     }
     values.add("fleets", &[], 0);
     values.add("load_reporting_streams", &[], 0);
@@ -62,6 +72,11 @@ pub(super) fn of_state(
         values.add("nodes_nacked", &[fleet], 0);
         add_demand(&mut values, state, fleet, lines, details, now);
         add_delivered(&mut values, state, fleet, details, now);
+        let withheld = state.withheld(fleet, None, now).map(Withheld::label);
+        for reason in Withheld::LABELS {
+            let is_withheld = u64::from(withheld == Some(reason));
+            values.add("demand_withheld", &[fleet, reason], is_withheld);
+        }
     }
     for (fleet, ..) in Unreported::new(state, subscriptions, now).iter() {
         values.add("nodes_unreported", &[fleet], 1);
@@ -69,8 +84,33 @@ pub(super) fn of_state(
     values
 }
 
+/// Adds what services with a target utilization plan, in SHADOW as well.
+fn add_planned(values: &mut Values, state: &State) {
+    for name in state.config().services.keys() {
+        let Some(plan) = state.own_plan(name) else {
+            continue;
+        };
+        let Some(target) = target(plan) else {
+            continue;
+        };
+        values.add("cluster_target_utilization_ratio", &[name], target);
+        let zones = plan.zone_plan().map_or(&[][..], |plan| plan.zones());
+        for zone in zones {
+            let Some(planned) = PlannedZone::of(plan, &zone.locality) else {
+                continue;
+            };
+            let locality = zone.locality.to_string();
+            let labels = [&**name, &*locality];
+            values.add("wanted_hosts", &labels, planned.wanted_hosts);
+            if let Some(utilization) = planned.utilization {
+                values.add("zone_planned_utilization_ratio", &labels, utilization);
+            }
+        }
+    }
+}
+
 /// Adds gauges and counters of the store that replicas share, if there is one.
-pub(super) fn add_store(values: &mut Values, state: &State, stats: Option<&StoreStats>) {
+pub(super) fn add_store(values: &mut Values, state: &State, stats: Option<&StoreLink>) {
     let (Some(replicas), Some(stats)) = (state.replicas(), stats) else {
         return;
     };
@@ -95,26 +135,45 @@ pub(super) fn add_store(values: &mut Values, state: &State, stats: Option<&Store
     }
 }
 
-/// Adds the state of the Kubernetes cluster whose services are used, if there is one.
-pub(super) fn add_kubernetes(values: &mut Values, handle: &Handle) {
-    let Some(status) = handle.discovery().status() else {
-        return;
-    };
-    let synced = u64::from(status.is_synced());
-    values.add("kubernetes_synced", &[], synced);
-    values.add("kubernetes_settings_refused_total", &[], 0);
-    for summary in status.kinds() {
-        let (kind, status) = ([summary.kind], summary.status);
-        let is_connected = u64::from(status.is_connected);
-        values.add("kubernetes_connected", &kind, is_connected);
-        values.add("kubernetes_objects", &kind, status.objects as u64);
-        values.add("kubernetes_held_objects", &kind, status.held as u64);
-        values.add("kubernetes_lists_total", &kind, status.counts.lists);
-        values.add("kubernetes_events_total", &kind, status.counts.events);
-        values.add("kubernetes_failures_total", &kind, status.counts.failures);
-        values.add("kubernetes_gone_total", &kind, status.counts.gone);
-        let age = summary.last_event_age.as_secs_f64();
-        values.add("kubernetes_last_event_age_seconds", &kind, age);
+/// Adds the state of the sources of services beside the files.
+pub(super) fn add_sources(values: &mut Values, handle: &Handle) {
+    for source in handle.sources() {
+        // Metrics of Kubernetes that are older than those of all sources.
+        let with_own = source.id == SourceId::Kubernetes;
+        let label = source.id.label();
+        let synced = u64::from(source.is_synced);
+        values.add("source_synced", &[label], synced);
+        values.add("source_settings_refused_total", &[label], 0);
+        if with_own {
+            values.add("kubernetes_synced", &[], synced);
+            values.add("kubernetes_settings_refused_total", &[], 0);
+        }
+        for KindSummary {
+            kind,
+            status,
+            last_event_age,
+        } in source.kinds
+        {
+            let counts = status.counts;
+            let mut add = |name: &str, old: &str, value: u64| {
+                values.add(&format!("source_{name}"), &[label, kind], value);
+                if with_own {
+                    values.add(&format!("kubernetes_{old}"), &[kind], value);
+                }
+            };
+            add("connected", "connected", u64::from(status.is_connected));
+            add("objects", "objects", status.objects as u64);
+            add("held_objects", "held_objects", status.held as u64);
+            add("lists_total", "lists_total", counts.lists);
+            add("events_total", "events_total", counts.events);
+            add("failures_total", "failures_total", counts.failures);
+            add("resets_total", "gone_total", counts.resets);
+            let age = last_event_age.as_secs_f64();
+            values.add("source_last_event_age_seconds", &[label, kind], age);
+            if with_own {
+                values.add("kubernetes_last_event_age_seconds", &[kind], age);
+            }
+        }
     }
 }
 

@@ -20,11 +20,13 @@ const MAX_SERIES: usize = 17_500;
 /// Most pairs of fleet and service with series of their own.
 const MAX_CLUSTERS: usize = 300;
 /// Series of a pair of fleet and service, beside those by zone.
-const CLUSTER_SERIES: usize = 16;
+const CLUSTER_SERIES: usize = 17;
 /// Essential series of a zone of a service.
 const ESSENTIAL_SERIES: usize = 3;
 /// All series of a zone of a service.
-const ALL_SERIES: usize = 13;
+const ALL_SERIES: usize = 15;
+/// Most failing zones of services with a series of their own.
+const MAX_FAILING_ZONES: usize = 400;
 /// Most edges (pairs of zones of a fleet) with series of their own. Each has three.
 const MAX_EDGES: usize = 400;
 
@@ -104,13 +106,37 @@ pub(super) fn add(values: &mut Values, lines: &LoadLines, details: &Details<'_>,
             add_zones(values, line, detail);
         }
     }
+    add_failing_zones(values, lines, details);
     add_edges(values, lines);
+}
+
+/// Adds the failing zones of services that do not have all series.
+fn add_failing_zones(values: &mut Values, lines: &LoadLines, details: &Details<'_>) {
+    let all = lines.iter();
+    let reduced = all.filter(|line| !details.has_all(&line.fleet, &line.cluster));
+    let zones = reduced.flat_map(|line| {
+        let failing = line.zones.iter().filter(|zone| zone.fails);
+        failing.map(move |zone| (line, zone.locality.to_string()))
+    });
+    for (line, locality) in zones.take(MAX_FAILING_ZONES) {
+        let labels = [&*line.fleet, &*line.cluster, &*locality];
+        values.add("zone_fails", &labels, 1);
+    }
 }
 
 fn add_cluster(values: &mut Values, line: &LoadLine, cost: &Cost) {
     let own = [&*line.fleet, &*line.cluster];
     let fallback = u64::from(line.on_fallback);
     values.add("cluster_on_fallback", &own, fallback);
+    let failing = line.zones.iter().filter(|zone| zone.fails).count();
+    values.add("cluster_failing_zones", &own, failing as u64);
+    for (reason, zones) in [
+        ("zone_fails", &line.withheld.failing),
+        ("zone_unseen", &line.withheld.unseen),
+    ] {
+        let labels = [own[0], own[1], reason];
+        values.add("cluster_withheld_zones", &labels, zones.len() as u64);
+    }
     values.add("cluster_demand_requests_per_second", &own, line.demand());
     for (routing, traffic) in line.kinds() {
         let labels = [own[0], own[1], routing];
@@ -132,6 +158,9 @@ fn add_zones(values: &mut Values, line: &LoadLine, detail: Detail) {
         let own = [&*line.fleet, &*line.cluster, &*locality];
         values.add("demand_smoothed_requests_per_second", &own, zone.demand);
         if all {
+            let failed = zone.failed_share.unwrap_or(0.0);
+            values.add("zone_failed_ratio", &own, failed);
+            values.add("zone_fails", &own, u64::from(zone.fails));
             values.add("zone_capacity_ratio", &own, zone.capacity_share);
         }
         // The first kind is `seen`.
@@ -223,7 +252,7 @@ fn edges_of<'a>(lines: &[&'a LoadLine]) -> Vec<Edge<'a>> {
 mod tests {
     use super::*;
     use crate::config::Mode;
-    use crate::load_line::Unknown;
+    use crate::load_line::{FailingZones, Unknown};
 
     /// A load line of zones `0`, `1` and so on, with these flows as seen.
     fn line(zones: usize, flows: &[(usize, usize, f64)]) -> LoadLine {
@@ -233,6 +262,10 @@ mod tests {
             capacity_share: 0.0,
             line: 0.0,
             above_line: None,
+            failed_share: None,
+            fails: false,
+            fails_only_from: Vec::new(),
+            planned: None,
         };
         LoadLine {
             fleet: "gateway".into(),
@@ -241,6 +274,9 @@ mod tests {
             ramp: 100,
             basis: "host_counts",
             on_fallback: false,
+            target_utilization: None,
+            withheld: FailingZones::default(),
+            undelivered: None,
             warming_up: false,
             zones: (0..zones).map(zone).collect(),
             seen: Some(Traffic {

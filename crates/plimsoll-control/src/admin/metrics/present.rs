@@ -1,10 +1,12 @@
 //! Series that exist from the first scrape, so that "nothing happened" (0) differs from "not
 //! measured", and `increase()` sees the first event.
 
+use plimsoll_core::planner::{IgnoreReason, LeaveReason, UpdateCause};
 use plimsoll_xds::driver::RequestLimit;
 
 use super::Values;
-use crate::counters;
+use crate::events::reasons::Reason as _;
+use crate::events::streams::NOT_READABLE;
 use crate::fleet::OpenRefusal;
 use crate::identity;
 
@@ -18,7 +20,14 @@ const TYPES: [&str; 4] = [
 
 /// Limits that count in `limit_exceeded_total`, beside those of [`OpenRefusal`] and
 /// [`RequestLimit`].
-const LIMITS: [&str; 3] = ["queue_bytes", "what_if_zones", "store_record"];
+const LIMITS: [&str; 6] = [
+    "queue_bytes",
+    "report_rate",
+    "what_if_zones",
+    "store_record",
+    "store_plan",
+    "store_writes",
+];
 
 /// Returns the labels of `limit_exceeded_total`.
 fn limits() -> impl Iterator<Item = &'static str> {
@@ -35,6 +44,7 @@ pub(super) fn add_zeros(values: &mut Values) {
         "load_reports_total",
         "reporters_joined_total",
         "nodes_capped_total",
+        "zone_failures_total",
         "duplicate_nodes_total",
         "relay_streams_refused_total",
         "config_removals_refused_total",
@@ -50,16 +60,20 @@ pub(super) fn add_zeros(values: &mut Values) {
     for name in discovery {
         TYPES.iter().for_each(|kind| values.add(name, &[kind], 0));
     }
-    let labeled: [(&str, &[&str]); 7] = [
+    let labeled: [(&str, &[&str]); 8] = [
         (
             "identity_mistakes_total",
             &["unknown_locality", "no_locality", "shared_id"],
         ),
         ("otlp_exports_total", &["ok", "failed"]),
         ("nodes_refused_total", &identity::FIELDS),
-        ("load_reports_ignored_total", &counters::IGNORED),
-        ("reporters_left_total", &counters::LEFT),
-        ("plans_total", &counters::CAUSES),
+        ("load_reports_ignored_total", IgnoreReason::LABELS),
+        (
+            "load_reports_ignored_total",
+            &["unknown_cluster", NOT_READABLE],
+        ),
+        ("reporters_left_total", LeaveReason::LABELS),
+        ("plans_total", UpdateCause::LABELS),
         ("clusters", &["ENFORCE", "SHADOW", "OFF"]),
     ];
     for (name, labels) in labeled {

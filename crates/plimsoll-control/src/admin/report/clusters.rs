@@ -13,13 +13,12 @@ use super::{
     ListQuery, class_name, delivery, delivery_name, fractions, millis, mode_name, rounded,
 };
 use crate::config::Service;
-use crate::delivery::{NodeClass, fleet_ramp, steering};
+use crate::delivery::NodeClass;
 use crate::fleet_plan::ServicePlan;
 use crate::state::State;
 
 pub(in crate::admin) fn clusters(state: &State, query: &ListQuery, now: Instant) -> Clusters {
     let services = &state.config().services;
-    let ramp = fleet_ramp(services.values().map(AsRef::as_ref));
     let matches = |service: &&Arc<Service>| {
         let name = service.name().as_ref();
         query
@@ -30,15 +29,7 @@ pub(in crate::admin) fn clusters(state: &State, query: &ListQuery, now: Instant)
     let matching = || services.values().filter(matches);
     let shown = matching().skip(query.offset).take(query.limit);
     let clusters = shown.map(|service| {
-        let classes = NodeClass::ALL.map(|class| {
-            let (delivery, reason) = delivery(steering(service, class, ramp));
-            ClassDelivery {
-                class: class_name(class),
-                delivery,
-                reason,
-                subsets: subsets(service, class),
-            }
-        });
+        let classes = NodeClass::ALL.map(|class| class_delivery(state, service, class, None));
         Cluster {
             cluster: Arc::clone(service.name()),
             mode: mode_name(service.mode),
@@ -55,6 +46,23 @@ pub(in crate::admin) fn clusters(state: &State, query: &ListQuery, now: Instant)
         total: matching().count(),
         offset: query.offset,
         clusters: clusters.collect(),
+    }
+}
+
+/// Returns how demand for a service reaches nodes of a class, in a fleet, or as long as no zone
+/// fails.
+fn class_delivery(
+    state: &State,
+    service: &Service,
+    class: NodeClass,
+    fleet: Option<&str>,
+) -> ClassDelivery {
+    let (delivery, reason) = delivery(state.steering(service, class, fleet));
+    ClassDelivery {
+        class: class_name(class),
+        delivery,
+        reason,
+        subsets: subsets(service, class),
     }
 }
 
@@ -76,8 +84,10 @@ fn fleets(state: &State, service: &Service, query: &ListQuery, now: Instant) -> 
     let fleet = |fleet: &Arc<str>| {
         let plan = state.fleet_plan(fleet)?.services.get(service.name())?;
         let age = state.delivered_age(fleet, Some(service.name()), now);
+        let of_class = |class| class_delivery(state, service, class, Some(fleet));
         Some(ClusterFleet {
             fleet: Arc::clone(fleet),
+            delivery: state.fleets().classes(fleet).map(of_class).collect(),
             basis: state.basis(fleet, service),
             warming_up: state.is_warming_up(fleet, service.name(), now),
             delivered: fractions(state.delivered_for(fleet, service)),
@@ -103,17 +113,21 @@ fn traffic(state: &State, fleet: &str, service: &Service, now: Instant) -> Vec<T
     flows.map(flow).collect()
 }
 
-/// Locality weights by receiving zone, computed for every service whatever its `delivery` is.
+/// Locality weights of Envoys by receiving zone, computed for every service whatever its `delivery`
+/// is.
 fn weights(plan: &ServicePlan) -> Vec<Weights> {
     let weight = |(locality, weight): &(Locality, Option<u32>)| Weight {
         locality: locality.into(),
         weight: *weight,
     };
-    let receivers = plan.weights.iter().map(|receiver| Weights {
-        receiver: (&receiver.receiver).into(),
-        weights: receiver.weights.iter().map(weight).collect(),
-        off: receiver.off,
-    });
+    let receivers = plan
+        .weights(NodeClass::Envoy)
+        .iter()
+        .map(|receiver| Weights {
+            receiver: (&receiver.receiver).into(),
+            weights: receiver.weights.iter().map(weight).collect(),
+            off: receiver.off,
+        });
     receivers.collect()
 }
 

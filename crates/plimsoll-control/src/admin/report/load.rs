@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::super::responses::{self, Load, ZoneLoad};
 use super::{ListQuery, mode_name, rounded};
 use crate::config::Cost;
-use crate::load_line::{LoadLine, LoadLines, Traffic, ZoneLine, ZoneTraffic};
+use crate::load_line::{LoadLine, LoadLines, PlannedZone, Traffic, ZoneLine, ZoneTraffic};
 
 /// Lists the load lines that match the query, by fleet and cluster.
 pub(in crate::admin) fn load(lines: &LoadLines, cost: &Cost, query: &ListQuery) -> Load {
@@ -49,6 +49,10 @@ pub(in crate::admin) fn load_line(line: &LoadLine, cost: &Cost) -> responses::Lo
             capacity_share: rounded(zone.capacity_share),
             line_requests_per_second: rounded(zone.line),
             above_line: zone.above_line.clone(),
+            failed_share: zone.failed_share.map(rounded),
+            fails: zone.fails,
+            fails_only_from: zone.fails_only_from.iter().map(Into::into).collect(),
+            planned: zone.planned.as_ref().map(planned),
             seen: of(line.seen.as_ref()),
             now: of(line.now.as_ref().ok()),
             enforce: of(line.enforce.as_ref().ok()),
@@ -61,6 +65,8 @@ pub(in crate::admin) fn load_line(line: &LoadLine, cost: &Cost) -> responses::Lo
         ramp_percent: line.ramp,
         basis: line.basis,
         warming_up: line.warming_up,
+        target_utilization: line.target_utilization,
+        withheld: line.withheld_text(),
         demand_requests_per_second: rounded(line.demand()),
         seen: line.seen.as_ref().map(total),
         now: line.now.as_ref().ok().map(total),
@@ -68,6 +74,15 @@ pub(in crate::admin) fn load_line(line: &LoadLine, cost: &Cost) -> responses::Lo
         enforce: line.enforce.as_ref().ok().map(total),
         enforce_unknown: line.enforce.as_ref().err().map(|unknown| unknown.text()),
         zones: line.zones.iter().enumerate().map(zone).collect(),
+    }
+}
+
+fn planned(zone: &PlannedZone) -> responses::PlannedZone {
+    responses::PlannedZone {
+        capacity_requests_per_second: rounded(zone.capacity),
+        utilization: zone.utilization.map(rounded),
+        wanted_hosts: zone.wanted_hosts,
+        text: Arc::clone(&zone.text),
     }
 }
 

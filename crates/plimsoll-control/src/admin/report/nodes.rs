@@ -10,7 +10,7 @@ use plimsoll_xds::ads::server::TypeStatus;
 
 use super::super::responses::{self, Nack, Node, Nodes, ServiceDelivery, Stream};
 use super::{ListQuery, class_name, delivery, millis, rounded};
-use crate::delivery::{NodeClass, fleet_ramp, steering};
+use crate::delivery::NodeClass;
 use crate::fleet::{Member, MemberKey};
 use crate::server::StreamRecord;
 use crate::state::State;
@@ -58,10 +58,7 @@ pub(in crate::admin) fn nodes(
 ) -> Nodes {
     let streams = by_node(records);
     let unreported = Unreported::new(state, &Subscriptions::of_streams(records), now);
-    let deliveries: BTreeMap<NodeClass, Vec<ServiceDelivery>> = NodeClass::ALL
-        .into_iter()
-        .map(|class| (class, deliveries(state, class)))
-        .collect();
+    let mut known: BTreeMap<(&Arc<str>, NodeClass), Vec<ServiceDelivery>> = BTreeMap::new();
     let fleets: BTreeSet<&Arc<str>> = page.keys.iter().map(|(fleet, _)| fleet).collect();
     let mut reports = BTreeMap::new();
     for fleet in fleets {
@@ -85,9 +82,12 @@ pub(in crate::admin) fn nodes(
             .get(&(fleet.as_ref(), id.as_ref()))
             .into_iter()
             .flatten();
+        let delivery = known
+            .entry((fleet, class))
+            .or_insert_with(|| deliveries(state, fleet, class));
         nodes.push(Node {
             unreported: unreported.of(fleet, id).to_vec(),
-            delivery: deliveries.get(&class).cloned().unwrap_or_default(),
+            delivery: delivery.clone(),
             discovery: own.map(|record| stream(record, now)).collect(),
             replica: state
                 .replicas()
@@ -138,11 +138,11 @@ fn node(member: &Member, report: Option<&NodeView<'_>>, now: Instant) -> Node {
     }
 }
 
-fn deliveries(state: &State, class: NodeClass) -> Vec<ServiceDelivery> {
+/// How demand for each service is delivered to the nodes of a class in a fleet.
+fn deliveries(state: &State, fleet: &str, class: NodeClass) -> Vec<ServiceDelivery> {
     let services = state.config().services.values();
-    let ramp = fleet_ramp(services.clone().map(AsRef::as_ref));
     let each = services.map(|service| {
-        let (delivery, reason) = delivery(steering(service, class, ramp));
+        let (delivery, reason) = delivery(state.steering(service, class, Some(fleet)));
         ServiceDelivery {
             cluster: Arc::clone(service.name()),
             delivery,

@@ -5,12 +5,12 @@ use plimsoll_core::time::Instant;
 use super::super::responses::{Replica, Replicas, Store};
 use super::{millis, rounded};
 use crate::state::State;
-use crate::store::StoreStats;
+use crate::store::StoreLink;
 
 /// Response of `/api/v1/replicas`. Without a store, there are no replicas.
 pub(in super::super) fn replicas(
     state: &State,
-    stats: Option<&StoreStats>,
+    stats: Option<&StoreLink>,
     now: Instant,
 ) -> Replicas {
     let (Some(known), Some(settings), Some(stats)) =

@@ -1,9 +1,14 @@
 //! Tests of pages whose content depends on rare settings, or on several fleets.
 
+use bytes::Bytes;
+
 use super::*;
 use crate::admin::report;
 use crate::delivery::NodeClass;
-use crate::state::tests::driver::{Driver, fleet};
+use crate::relay::RelayedResource;
+use crate::services::ServiceChanges;
+use crate::sources::SourceId;
+use crate::state::tests::driver::{self, Driver, config, fleet, parse, stats};
 
 /// One service in two zones.
 const ONE: &str = "
@@ -56,10 +61,7 @@ async fn a_control_plane_is_ready_once_services_of_kubernetes_are_listed() {
     let (status, error, _) = control.rejection(Method::GET, "/readyz", "").await;
     let expected = "services of Kubernetes have not been listed";
     assert_eq!((status, &*error), (503, expected));
-    let listed = crate::state::DiscoveredChanges {
-        is_complete: true,
-        ..Default::default()
-    };
+    let listed = ServiceChanges::none(SourceId::Kubernetes);
     control.handle.discover(listed).await.unwrap();
     let (status, ready) = control.request(Method::GET, "/readyz", "").await;
     assert_eq!((status, &*ready), (StatusCode::OK, "ready\n"));
@@ -123,9 +125,13 @@ fn a_fleet_is_warming_up_until_its_proxies_have_reported() {
     let shown = |driver: &Driver| {
         let page = json!(report::fleets(&driver.state, None, driver.now));
         let fleet = &page["fleets"][0];
+        assert_eq!(fleet["warming_up"] == false, fleet["withheld"].is_null());
         (fleet["warming_up"].clone(), fleet["basis"].clone())
     };
     assert_eq!(shown(&driver), (json!(true), json!("host_counts")));
+    let page = json!(report::fleets(&driver.state, None, driver.now));
+    let expected = "no load report has arrived since the start";
+    assert_eq!(page["fleets"][0]["withheld"], expected);
     let reports: Vec<_> = nodes.iter().map(|node| (node, 100)).collect();
     driver.traffic(&reports, 5);
     assert_eq!(shown(&driver), (json!(false), json!("measured_demand")));
@@ -164,6 +170,11 @@ async fn every_fleet_has_metrics_of_its_own() {
     let own = r#"fleet="gateway",cluster="orders",locality="r1/a""#;
     let zero = format!("plimsoll_control_demand_requests_per_second{{{own}}} 0.0");
     assert!(text.lines().any(|line| line == zero), "{text}");
+    for (reason, value) in [("starting", 1), ("incomplete", 0)] {
+        let own = format!("fleet=\"gateway\",reason=\"{reason}\"");
+        let withheld = format!("plimsoll_control_demand_withheld{{{own}}} {value}");
+        assert!(text.lines().any(|line| line == withheld), "{text}");
+    }
     let _both = two_fleets(&control).await;
     // Computes the load lines of all fleets, which a scrape may leave for the next one.
     control.get("/api/v1/load").await;
@@ -191,4 +202,85 @@ async fn nodes_and_configurations_of_replicas_are_counted() {
             assert!(text.lines().any(is), "{metric} {label}:\n{text}");
         }
     }
+}
+
+/// What `/api/v1/nodes` and `/api/v1/clusters` say about `orders` for proxies of the fleet.
+fn deliveries_of_orders(driver: &Driver) -> [(String, Option<String>); 2] {
+    let query = report::ListQuery {
+        limit: 100,
+        ..report::ListQuery::default()
+    };
+    let page = report::node_page(&driver.state, &query);
+    let nodes = report::nodes(&driver.state, &page, &[], driver.now);
+    let clusters = report::clusters(&driver.state, &query, driver.now);
+    let nodes = serde_json::to_value(nodes).unwrap();
+    let clusters = serde_json::to_value(clusters).unwrap();
+    let said = |one: &Value| {
+        let reason = one["reason"].as_str().map(str::to_owned);
+        (one["delivery"].as_str().unwrap().to_owned(), reason)
+    };
+    let of_fleet = &clusters["clusters"][0]["fleets"][0]["delivery"];
+    [&nodes["nodes"][0]["delivery"][0], &of_fleet[0]].map(said)
+}
+
+#[test]
+fn nodes_say_zone_fails_and_without_eds() {
+    let said = |delivery: &str, reason: Option<&str>| {
+        let one = (delivery.to_owned(), reason.map(str::to_owned));
+        [one.clone(), one]
+    };
+    for (class, service, steered) in [
+        (NodeClass::Envoy, "", "fleet_weights"),
+        (
+            NodeClass::Envoy,
+            "delivery: LOCALITY_WEIGHTS",
+            "locality_weights",
+        ),
+        (NodeClass::Plimsoll, "", "eds_field"),
+        (NodeClass::EnvoyModule, "", "lrs_response"),
+        (NodeClass::Grpc, "", "locality_weights"),
+    ] {
+        let mut driver = Driver::new(service);
+        let nodes = fleet(class);
+        for node in &nodes {
+            driver.open(node);
+        }
+        let mut report = |failed: u64, seconds: usize| {
+            for _ in 0..seconds {
+                let requests = [("a", 700), ("b", 200), ("c", 100)];
+                for (node, (zone, requests)) in nodes.iter().zip(requests) {
+                    let failed = if zone == "b" { failed } else { 0 };
+                    let mut orders = stats("orders", requests - failed);
+                    let entry = &mut orders.upstream_locality_stats[0];
+                    entry.locality = Locality::zone_only(zone);
+                    entry.total_error_requests = failed;
+                    driver.report_stats(node, orders);
+                }
+                driver.advance(1000);
+            }
+            deliveries_of_orders(&driver)
+        };
+        assert_eq!(report(0, 5), said(steered, None), "{class:?}");
+        let failing = said("host_counts", Some("zone_fails"));
+        assert_eq!(report(200, 3), failing, "{class:?} {service}");
+        assert_eq!(report(0, 40), said(steered, None), "{class:?}");
+    }
+    let mut driver = Driver::with_config(parse(
+        "{relay: {address: 'a:1'}, services: [{cluster: {name: orders}, \
+         delivery: LOCALITY_WEIGHTS}]}",
+    ));
+    driver.open(&driver::node(NodeClass::Envoy, "1", "a"));
+    assert_eq!(
+        deliveries_of_orders(&driver),
+        said("locality_weights", None)
+    );
+    let upstream = config("");
+    let mut theirs = RelayedResource::cluster_of(&upstream.services["orders"], "1");
+    if let RelayedResource::Cluster { body, .. } = &mut theirs {
+        *body = Bytes::from_static(b"\x0a\x06orders");
+    }
+    driver.state.handle_relayed(theirs, driver.now);
+    driver.drain();
+    let without_eds = said("as_configured", Some("without_eds"));
+    assert_eq!(deliveries_of_orders(&driver), without_eds);
 }

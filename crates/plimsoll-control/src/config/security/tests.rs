@@ -69,13 +69,13 @@ fn certificates_are_files() {
         "{TLS}\nadmin_tls: {{certificate: b, private_key: c}}"
     ))
     .unwrap();
-    let tls = config.tls.unwrap();
+    let tls = config.addresses.tls.unwrap();
     assert_eq!(tls.certificate, PemSource::File("a.crt".into()));
     assert_eq!(tls.key, PemSource::File("a.key".into()));
     assert_eq!(tls.client_ca, Some(PemSource::File("ca.crt".into())));
     assert!(tls.require_client_certificate);
     assert_eq!(tls.alpn, ["h2"]);
-    let admin = config.admin_tls.unwrap();
+    let admin = config.addresses.admin_tls.unwrap();
     assert!(!admin.require_client_certificate);
     assert_eq!(
         (admin.client_ca, admin.alpn),
@@ -85,12 +85,12 @@ fn certificates_are_files() {
 
 #[test]
 fn limits_have_defaults_and_bounds() {
-    let limits = parse("{}").unwrap().limits.incoming;
+    let limits = parse("{}").unwrap().operation.limits.incoming;
     assert_eq!(limits.connections.connections, 20_000);
     assert_eq!(limits.connections.per_peer, 1_000);
     assert_eq!(limits.handshake_timeout, Duration::from_secs(10));
     let text = "limits: {connections: 7, connections_per_peer: 3, handshake_timeout: 0.1s}";
-    let limits = parse(text).unwrap().limits.incoming;
+    let limits = parse(text).unwrap().operation.limits.incoming;
     assert_eq!(
         (limits.connections.connections, limits.connections.per_peer),
         (7, 3)
@@ -213,9 +213,12 @@ fn settings_of_security_belong_to_the_main_file() {
 
 #[test]
 fn the_read_only_address_is_optional() {
-    assert_eq!(parse("{}").unwrap().read_only, None);
-    assert_eq!(parse("read_only: ''").unwrap().read_only, None);
-    let address = parse("read_only: 0.0.0.0:18002").unwrap().read_only;
+    assert_eq!(parse("{}").unwrap().addresses.read_only, None);
+    assert_eq!(parse("read_only: ''").unwrap().addresses.read_only, None);
+    let address = parse("read_only: 0.0.0.0:18002")
+        .unwrap()
+        .addresses
+        .read_only;
     assert_eq!(address, Some("0.0.0.0:18002".parse().unwrap()));
     assert_error("read_only: here", "read_only: \"here\" is not an address");
 }

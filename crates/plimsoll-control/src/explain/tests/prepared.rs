@@ -220,17 +220,19 @@ fn proxies_that_observe_load_choose_the_same_with_the_same_policy_and_demand() {
 
 /// Explains `orders` of a relayed server with this policy, for a proxy in zone a.
 fn relayed(policy: &str, service: &str, class: NodeClass) -> Explanation {
+    relayed_with(policy, "", service, class)
+}
+
+/// The same with further fields of the cluster in the relay's file.
+fn relayed_with(policy: &str, file: &str, service: &str, class: NodeClass) -> Explanation {
     let upstream = config_of(policy, "mode: 'OFF'");
     let orders = &upstream.services["orders"];
     let mut driver = Driver::with_config(parse(&format!(
-        "{HEAD}relay: {{address: 'a:1'}}\nservices: [{{cluster: {{name: orders}}, {service}}}]"
+        "{HEAD}relay: {{address: 'a:1'}}\n\
+         services: [{{cluster: {{name: orders{file}}}, {service}}}]"
     )));
     for resource in [
-        RelayedResource::Cluster {
-            cluster: "orders".into(),
-            version: "1".into(),
-            config: Arc::clone(&orders.config),
-        },
+        RelayedResource::cluster_of(orders, "1"),
         RelayedResource::Assignment {
             cluster: "orders".into(),
             name: "orders".into(),
@@ -261,6 +263,18 @@ fn a_relayed_policy_is_explained_as_it_is_unless_demand_steers_it() {
         let basis = shadow.locality_basis;
         assert_eq!(basis, Some(LocalityBasis::HealthyHostsNum), "{class:?}");
         assert_eq!(shadow.changes, [], "{class:?}");
+    }
+}
+
+#[test]
+fn a_policy_of_a_relays_file_is_explained_by_what_replaces_the_other_servers() {
+    let weighted = "common_lb_config: {locality_weighted_lb_config: {}}";
+    let ring = ", lb_policy: RING_HASH";
+    for class in CLASSES {
+        for mode in ["", "mode: SHADOW", "mode: 'OFF'"] {
+            let explained = relayed_with(weighted, ring, mode, class);
+            assert_eq!(explained.endpoint_policy, "ring_hash", "{class:?} {mode}");
+        }
     }
 }
 

@@ -160,3 +160,94 @@ fn weights_of_the_file_are_listed_if_others_are_sent() {
         assert_eq!(found, expected);
     }
 }
+
+const CHECKS: &str = "health_checks: [{timeout: 1s, interval: 2s, unhealthy_threshold: 2, \
+                      healthy_threshold: 1, tcp_health_check: {}}]";
+
+#[test]
+fn explanations_use_the_health_of_assignments_with_health_checks_too() {
+    for class in CLASSES {
+        let explanation = |cluster: &str| {
+            let mut driver = Driver::with_config(config_of(cluster, ""));
+            let [a, b, _] = fleet(class);
+            let keys = [&a, &b].map(|node| driver.open(node));
+            let mut explanation = explained(&driver, &keys[0]);
+            explanation.changes.clear();
+            explanation
+        };
+        assert_eq!(
+            explanation(CHECKS),
+            explanation("connect_timeout: 5s"),
+            "{class:?}"
+        );
+    }
+}
+
+#[test]
+fn settings_beside_load_balancing_that_a_class_lacks_are_listed() {
+    let cluster = format!(
+        "{CHECKS}, connect_timeout: 1s, outlier_detection: {{consecutive_5xx: 3, interval: 1s, \
+         max_ejection_time_jitter: 2s}}, metadata: {{filter_metadata: {{a: {{b: c}}}}}}, \
+         http2_protocol_options: {{}}"
+    );
+    let changed = |class| changed(&cluster, "mode: OFF", class);
+    assert_eq!(changed(NodeClass::Envoy), []);
+    assert_eq!(changed(NodeClass::EnvoyModule), []);
+    let metadata = r#"{"filter_metadata":{"a":{"b":"c"}}}"#;
+    let plimsoll = [
+        one("metadata", Some(metadata), "nothing"),
+        one(
+            "outlier_detection.max_ejection_time_jitter",
+            Some("2s"),
+            "nothing",
+        ),
+    ];
+    assert_eq!(changed(NodeClass::Plimsoll), plimsoll);
+    let grpc = changed(NodeClass::Grpc);
+    for name in [
+        "connect_timeout",
+        "health_checks",
+        "outlier_detection.consecutive_5xx",
+        "outlier_detection.max_ejection_time_jitter",
+    ] {
+        let change = grpc.iter().find(|(setting, ..)| setting == name);
+        assert_eq!(
+            change.map(|(.., sent)| &**sent),
+            Some("nothing"),
+            "{grpc:?}"
+        );
+    }
+    let lost = [
+        "metadata",
+        "outlier_detection.interval",
+        "typed_extension_protocol_options",
+    ];
+    let is_listed = |name: &&str| grpc.iter().any(|(setting, ..)| setting.starts_with(name));
+    assert_eq!(
+        lost.iter().copied().find(|name| is_listed(name)),
+        None,
+        "{grpc:?}"
+    );
+}
+
+#[test]
+fn tls_that_a_plimsoll_data_plane_refuses_is_listed() {
+    let tls = "transport_socket: {name: envoy.transport_sockets.tls, typed_config: {'@type': \
+               type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext, \
+               common_tls_context: {validation_context_sds_secret_config: {name: ca}}}}";
+    assert_eq!(changed(tls, "mode: OFF", NodeClass::Envoy), []);
+    let refused = changed(tls, "mode: OFF", NodeClass::Plimsoll);
+    let path = "transport_socket.typed_config.common_tls_context.\
+                validation_context_sds_secret_config";
+    let sent = "written, and refused by the receiver";
+    assert_eq!(refused, [one(path, Some("as in the file"), sent)]);
+    let grpc = changed(tls, "mode: OFF", NodeClass::Grpc);
+    let socket = grpc
+        .iter()
+        .find(|(setting, ..)| setting == "transport_socket");
+    assert_eq!(
+        socket.map(|(.., sent)| &**sent),
+        Some("nothing"),
+        "{grpc:?}"
+    );
+}

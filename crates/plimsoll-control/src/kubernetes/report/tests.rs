@@ -1,5 +1,8 @@
 //! Conditions of policies, and when they are written.
 
+mod every_cell;
+
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use plimsoll_core::model::assignment::{AssignmentParts, ClusterLoadAssignment, LocalityParts};
@@ -11,11 +14,16 @@ use plimsoll_xds::ads::message::NodeMessage;
 use plimsoll_xds::driver::{AdsHandler, AdsOpening};
 use plimsoll_xds::node::NodeInfo;
 use plimsoll_xds::replica::ReplicaRecord;
+use plimsoll_xds::yaml::Document;
 
 use super::*;
-use crate::load_line::{Unknown, ZoneLine, ZoneTraffic};
+use crate::config::{ConfigFile, ControlConfig, Service};
+use crate::demand::Withheld;
+use crate::fleet_plan::tests::{to_zone, vanish, without_zone_b};
+use crate::load_line::tests::lines;
+use crate::load_line::{ShareCache, Unknown, ZoneLine, ZoneTraffic};
 use crate::replicas::{StoreInput, StoreSnapshot};
-use crate::state::tests::driver::{config, parse};
+use crate::state::tests::driver::{Driver, config, config_of, fleet, parse};
 
 fn condition(kind: &str, status: &str, time: &str) -> Condition {
     Condition {
@@ -94,7 +102,7 @@ fn localities_are_written_as_istio_does() {
     let parts = AssignmentParts::new("orders", [parts]);
     let assignment = ClusterLoadAssignment::try_new(parts).unwrap();
     let upstream = HostSetCounts::of_assignment(&assignment, 0, None);
-    let found = distributions(&ZoneAware::default(), &upstream, &demand);
+    let found = distributions(&ZoneAware::default(), &upstream, &demand, 100);
     let expected = json!({"from": "r/a/*", "to": {"r/a/*": 100}});
     assert_eq!(istio(&found[0]), expected);
 }
@@ -136,6 +144,10 @@ fn line(zones: &[(&str, f64, f64)]) -> LoadLine {
         capacity_share: 0.0,
         line: *line,
         above_line: None,
+        failed_share: None,
+        fails: false,
+        fails_only_from: Vec::new(),
+        planned: None,
     };
     LoadLine {
         fleet: "gateway".into(),
@@ -145,6 +157,9 @@ fn line(zones: &[(&str, f64, f64)]) -> LoadLine {
         basis: "measured_demand",
         on_fallback: false,
         warming_up: false,
+        target_utilization: None,
+        withheld: FailingZones::default(),
+        undelivered: None,
         zones: zones.iter().map(zone).collect(),
         seen: None,
         now: Err(Unknown::NotComputed),
@@ -226,6 +241,21 @@ fn zone_routing_is_true_when_measured_demand_steers() {
         warming_up: true,
         ..steered()
     };
+    let zone_b = || BTreeSet::from([Locality::zone_only("b")]);
+    let failing = || LoadLine {
+        withheld: FailingZones {
+            failing: zone_b(),
+            ..FailingZones::default()
+        },
+        ..steered()
+    };
+    let unseen = || LoadLine {
+        withheld: FailingZones {
+            unseen: zone_b(),
+            ..FailingZones::default()
+        },
+        ..steered()
+    };
     let own = &[CLUSTER];
     assert_eq!(reason("ENFORCE", &["x"], &[]), ("False", "NotAccepted"));
     assert_eq!(reason("OFF", own, &[steered()]), ("False", "ModeOff"));
@@ -235,8 +265,131 @@ fn zone_routing_is_true_when_measured_demand_steers() {
     assert_eq!(enforced(&[idle()]), ("False", "NoDemand"));
     assert_eq!(enforced(&[idle(), fallback()]), ("False", "NoDemand"));
     assert_eq!(enforced(&[warming_up()]), ("Unknown", "WarmingUp"));
+    let state = State::new(config("mode: ENFORCE"), Instant::ORIGIN);
+    let message = |undelivered| {
+        let line = LoadLine {
+            undelivered,
+            ..warming_up()
+        };
+        zone_routing(&state, &view(own), &[&line]).message
+    };
+    let expected = "some proxies have not reported since they connected";
+    assert_eq!(message(None), expected);
+    let expected = "demand is not delivered yet: replicas agree on the first plan";
+    assert_eq!(message(Some(Withheld::Agreeing)), expected);
     let some = [fallback(), warming_up(), steered()];
     assert_eq!(enforced(&some), ("True", "DemandSteers"));
+    assert_eq!(enforced(&[steered(), failing()]), ("False", "ZoneFails"));
+    assert_eq!(enforced(&[unseen()]), ("False", "ZoneUnseen"));
+}
+
+/// A fleet of these classes that has reported demand for `orders`.
+fn measured(cluster: &str, service: &str, classes: &[NodeClass]) -> Driver {
+    let mut config = ControlConfig::clone(&config_of("lb_policy: ROUND_ROBIN", ""));
+    let file = ConfigFile {
+        name: "control.yaml".to_owned(),
+        text: "kubernetes: {mode: ENFORCE}".to_owned(),
+    };
+    // As the control plane reads it from a policy: a file with it would be refused.
+    let found = ControlConfig::parse(&file, &[])
+        .unwrap()
+        .kubernetes
+        .unwrap();
+    let document = Document::parse(&format!("{{cluster: {{{cluster}}}, {service}}}")).unwrap();
+    let settings: Map<String, Value> = document.read().unwrap();
+    let built = found.defaults.service(CLUSTER, false, &settings).unwrap();
+    let orders = Service {
+        assignment: Arc::clone(&config.services[CLUSTER].assignment),
+        ..built
+    };
+    Arc::make_mut(&mut config.services).insert(CLUSTER.into(), Arc::new(orders));
+    let mut driver = Driver::with_config(Arc::new(config));
+    let nodes: Vec<NodeInfo> = classes.iter().flat_map(|class| fleet(*class)).collect();
+    for node in &nodes {
+        driver.open(node);
+    }
+    let traffic: Vec<(&NodeInfo, u64)> = nodes
+        .iter()
+        .zip([500, 350, 150].into_iter().cycle())
+        .collect();
+    driver.traffic(&traffic, 5);
+    driver
+}
+
+fn zone_routing_of(driver: &Driver) -> Verdict {
+    let lines = lines(driver, &ShareCache::default());
+    let own: Vec<&LoadLine> = lines.iter().collect();
+    assert!(own.iter().any(|line| line.demand() > 0.0));
+    zone_routing(&driver.state, &view(&[CLUSTER]), &own)
+}
+
+#[test]
+fn zone_routing_is_false_for_services_that_demand_does_not_steer() {
+    let policy = |name: &str, fields: &str| {
+        format!(
+            "{{policies: [{{typed_extension_config: {{name: x, typed_config: {{'@type': \
+             type.googleapis.com/envoy.extensions.load_balancing_policies.{name}{fields}}}}}}}]}}"
+        )
+    };
+    let round_robin = |fields: &str| policy("round_robin.v3.RoundRobin", fields);
+    let by_load = |fields: &str| {
+        let fields = format!("{fields}, endpoint_picking_policy: {}", round_robin(""));
+        let policy = policy("load_aware_locality.v3.LoadAwareLocality", &fields);
+        format!("load_balancing_policy: {policy}")
+    };
+    let basis = "{zone_aware_lb_config: {locality_basis: HEALTHY_HOSTS_NUM}}";
+    let by_basis = format!(
+        "load_balancing_policy: {}",
+        round_robin(&format!(", locality_lb_config: {basis}"))
+    );
+    let convergent = by_load(", spill_controller: CONVERGENT");
+    let headroom = by_load("");
+    let (envoy, ours) = (NodeClass::Envoy, NodeClass::Plimsoll);
+    for (cluster, service, classes, part) in [
+        (
+            "lb_policy: RING_HASH",
+            "mode: ENFORCE",
+            &[ours, envoy][..],
+            "hashing",
+        ),
+        (&headroom, "ramp: 50", &[ours], "load reports"),
+        (&by_basis, "delivery: EDS_FIELD", &[envoy], "locality_basis"),
+        (&convergent, "mode: ENFORCE", &[envoy], "load reports"),
+        (
+            "lb_subset_config: {subset_selectors: [{keys: [stage]}]}",
+            "delivery: LOCALITY_WEIGHTS",
+            &[envoy],
+            "locality_weight_aware",
+        ),
+    ] {
+        let verdict = zone_routing_of(&measured(cluster, service, classes));
+        let said = (verdict.status, verdict.reason);
+        assert_eq!(
+            said,
+            ("False", "NotSteered"),
+            "{cluster}: {}",
+            verdict.message
+        );
+        assert!(verdict.message.contains(part), "{}", verdict.message);
+    }
+    let steers = |cluster: &str, classes: &[NodeClass]| {
+        let verdict = zone_routing_of(&measured(cluster, "mode: ENFORCE", classes));
+        assert_eq!(
+            (verdict.status, verdict.reason),
+            ("True", "DemandSteers"),
+            "{cluster}"
+        );
+        verdict.message
+    };
+    assert_eq!(
+        steers("lb_policy: RANDOM", &[envoy]),
+        "measured demand steers"
+    );
+    assert_eq!(steers(&convergent, &[ours]), "measured demand steers");
+    let message = steers(&convergent, &[ours, envoy, NodeClass::Grpc]);
+    let expected = "measured demand steers; not gRPC clients: load reports of hosts decide";
+    assert!(message.starts_with(expected), "{message}");
+    assert!(message.contains("; not Envoys: "), "{message}");
 }
 
 #[test]
@@ -270,6 +423,11 @@ fn zones_are_summed_over_fleets() {
 
 /// Services `orders` and `search` with six hosts in each of two zones of a region.
 fn two_services(region: &str) -> State {
+    two_services_with(region, "", "")
+}
+
+/// Like [`two_services`], with further fields of both clusters and services.
+fn two_services_with(region: &str, cluster: &str, settings: &str) -> State {
     let hosts = |net: u8| {
         let hosts: Vec<String> = (1..=6)
             .map(|host| format!("'10.0.{net}.{host}:80'"))
@@ -278,7 +436,7 @@ fn two_services(region: &str) -> State {
     };
     let service = |name: &str| {
         format!(
-            "{{cluster: {{name: {name}}}, endpoints: [\
+            "{{cluster: {{name: {name}{cluster}}}{settings}, endpoints: [\
              {{locality: {{region: '{region}', zone: a}}, lb_endpoints: [{}]}}, \
              {{locality: {{region: '{region}', zone: b}}, lb_endpoints: [{}]}}]}}",
             hosts(0),
@@ -310,25 +468,134 @@ fn the_service_with_most_demand_is_distributed() {
     assert_eq!(distributed("r", Distribute::Off), None);
     // All demand is in zone b, whose capacity is half of it.
     let to = json!({"r/a/*": 50, "r/b/*": 50});
-    let expected = |is_dry_run, distribute| ServiceDistribution {
+    let expected = |shown_only, distribute| ServiceDistribution {
         service: ObjectKey::new("shop", "search"),
-        is_dry_run,
+        shown_only,
         distribute,
     };
     let written = json!([{"from": "r/b/*", "to": to}]);
     assert_eq!(
         distributed("r", Distribute::Write),
-        Some(expected(false, Ok(written.clone())))
+        Some(expected(None, Ok(written.clone())))
     );
     assert_eq!(
         distributed("r", Distribute::DryRun),
-        Some(expected(true, Ok(written)))
+        Some(expected(Some("DryRun"), Ok(written)))
     );
     let reason = "Istio needs the region of zones: set kubernetes.region";
     assert_eq!(
         distributed("", Distribute::Write),
-        Some(expected(false, Err(reason)))
+        Some(expected(None, Err(reason)))
     );
+}
+
+/// Only ENFORCE writes; what it would write is shown in every mode.
+#[test]
+fn a_ramp_of_50_distributes_half_way() {
+    let line = line(&[("a", 3.0, 0.0), ("b", 1.0, 0.0)]);
+    let distributed = |distribute, settings: &str| {
+        let view = PolicyView {
+            distribute,
+            ..view(&["orders"])
+        };
+        let state = two_services_with("r", "", settings);
+        let found = distribution(&state, &view, &[&line]).unwrap();
+        (found.shown_only, found.distribute.unwrap()[0]["to"].clone())
+    };
+    for (mode, shown_only) in [
+        ("'OFF'", Some("ModeOff")),
+        ("SHADOW", Some("ModeShadow")),
+        ("ENFORCE", None),
+    ] {
+        for (ramp, a, b) in [(0, 50, 50), (50, 58, 42), (100, 67, 33)] {
+            let settings = format!(", mode: {mode}, ramp: {ramp}");
+            let to = json!({"r/a/*": a, "r/b/*": b});
+            let written = distributed(Distribute::Write, &settings);
+            assert_eq!(written, (shown_only, to.clone()), "{settings}");
+            let dry = distributed(Distribute::DryRun, &settings);
+            assert_eq!(dry, (Some("DryRun"), to), "{settings}");
+        }
+    }
+}
+
+#[test]
+fn a_zone_that_fails_or_is_unseen_stops_demand_in_the_distribution() {
+    let distributed = |lines: &[LoadLine]| {
+        let view = PolicyView {
+            distribute: Distribute::Write,
+            ..view(&[CLUSTER])
+        };
+        let lines: Vec<&LoadLine> = lines.iter().collect();
+        let found = distribution(&two_services("r"), &view, &lines).unwrap();
+        assert_eq!(found.shown_only, None, "what was written must not stay");
+        found.distribute.unwrap()[0]["to"].clone()
+    };
+    let steered = || line(&[("a", 3.0, 0.0), ("b", 1.0, 0.0)]);
+    let zone_a = || BTreeSet::from([Locality::new("r", "a", "")]);
+    let failing = FailingZones {
+        failing: zone_a(),
+        ..FailingZones::default()
+    };
+    let unseen = FailingZones {
+        unseen: zone_a(),
+        ..FailingZones::default()
+    };
+    let by_demand = json!({"r/a/*": 67, "r/b/*": 33});
+    assert_eq!(distributed(&[steered()]), by_demand);
+    for withheld in [failing, unseen] {
+        let of_another_fleet = LoadLine {
+            fleet: "other".into(),
+            withheld,
+            ..steered()
+        };
+        let to = distributed(&[steered(), of_another_fleet]);
+        assert_eq!(to, json!({"r/a/*": 50, "r/b/*": 50}));
+    }
+}
+
+#[test]
+fn a_zone_is_tried_with_few_requests_in_the_distribution() {
+    let (mut driver, _) = without_zone_b("");
+    let percent = |driver: &Driver| {
+        let all = lines(driver, &ShareCache::default());
+        let lines: Vec<&LoadLine> = all.iter().collect();
+        let orders = &driver.state.config().services[CLUSTER];
+        percent_by_demand(&driver.state, orders, &lines)
+    };
+    assert_eq!(percent(&driver), 0);
+    vanish(&mut driver, 31);
+    let trial = percent(&driver);
+    assert!((1..50).contains(&trial), "{trial}");
+    driver.report_stats(&fleet(NodeClass::Envoy)[1], to_zone(CLUSTER, "b", 1, 0));
+    driver.advance(1000);
+    assert_eq!(percent(&driver), 100);
+}
+
+#[test]
+fn what_demand_does_not_steer_is_not_distributed() {
+    let basis = "{policies: [{typed_extension_config: {name: x, typed_config: {'@type': \
+                 type.googleapis.com/envoy.extensions.load_balancing_policies.round_robin.v3.\
+                 RoundRobin, locality_lb_config: {zone_aware_lb_config: \
+                 {locality_basis: HEALTHY_HOSTS_NUM}}}}}]}";
+    let line = line(&[("a", 3.0, 0.0), ("b", 1.0, 0.0)]);
+    for (cluster, shown_only) in [
+        ("", None),
+        (", lb_policy: RING_HASH", Some("NotSteered")),
+        (
+            &format!(", load_balancing_policy: {basis}"),
+            Some("NotSteered"),
+        ),
+    ] {
+        let view = PolicyView {
+            distribute: Distribute::Write,
+            ..view(&[CLUSTER])
+        };
+        let state = two_services_with("r", cluster, "");
+        let condition = zone_routing(&state, &view, &[&line]);
+        assert_eq!(condition.reason == "NotSteered", shown_only.is_some());
+        let found = distribution(&state, &view, &[&line]).unwrap();
+        assert_eq!(found.shown_only, shown_only, "{cluster}");
+    }
 }
 
 #[test]
@@ -364,7 +631,7 @@ async fn a_report_has_conditions_and_the_zones_of_its_own_clusters() {
         read_only: None,
     };
     let context = crate::run::Context::new(handle.clone(), bound);
-    let node = crate::state::tests::driver::node(crate::delivery::NodeClass::Envoy, "1", "a");
+    let node = crate::state::tests::driver::node(NodeClass::Envoy, "1", "a");
     let _stream = open(&handle, node).await;
     let budget = std::time::Duration::from_secs(30);
     let lines = context.load_lines(budget).await.unwrap();

@@ -175,12 +175,48 @@ fn errors_in_the_cluster_of_a_policy_name_its_field() {
 }
 
 #[test]
+fn outlier_detection_of_a_policy_arrives_and_health_checks_of_the_defaults_stay() {
+    let mut cluster = Cluster::new(
+        "{cluster: {health_checks: [{timeout: 1s, interval: 2s, unhealthy_threshold: 2, \
+         healthy_threshold: 1, tcp_health_check: {}}]}}",
+    );
+    cluster.service("orders", &json!({}), &http());
+    cluster.policy(
+        &json!({"targetRefs": [{"kind": "Service", "name": "orders"}],
+        "cluster": {"outlier_detection": {"consecutive_5xx": 3}}}),
+    );
+    let (services, refused) = cluster.batch();
+    assert!(refused.is_empty(), "{refused:?}");
+    let service = services["orders.shop:80"].clone().unwrap();
+    let written = service.settings.written();
+    let outliers = written.outlier_detection.clone().unwrap();
+    assert_eq!(outliers.consecutive_5xx, Some(3));
+    assert_eq!(written.health_checks.len(), 1);
+    cluster.policy(
+        &json!({"targetRefs": [{"kind": "Service", "name": "orders"}],
+        "cluster": {"health_checks": [{"timeout": "1s"}]}}),
+    );
+    let (services, refused) = cluster.batch();
+    let expected = "ZoneRoutingPolicy shop/p spec.cluster.health_checks[0]: must have exactly";
+    assert!(refused[0].starts_with(expected), "{refused:?}");
+    // What was valid stays in force.
+    let service = services["orders.shop:80"].clone().unwrap_or(service);
+    assert!(service.settings.written().outlier_detection.is_some());
+}
+
+#[test]
 fn ports_are_clusters_that_come_and_go() {
     let mut cluster = Cluster::new("{}");
     let two = json!([{"name": "http", "port": 80}, {"name": "grpc", "port": 81}]);
     cluster.service("orders", &json!({}), &two);
     let (services, _) = cluster.batch();
-    assert!(services["orders.shop:81"].as_ref().unwrap().http2.is_some());
+    assert!(
+        services["orders.shop:81"]
+            .as_ref()
+            .unwrap()
+            .settings
+            .is_http2()
+    );
     cluster.service("orders", &json!({}), &http());
     let (services, _) = cluster.batch();
     assert!(services["orders.shop:81"].is_none() && services["orders.shop:80"].is_some());
@@ -191,8 +227,8 @@ fn ports_are_clusters_that_come_and_go() {
 }
 
 #[test]
-fn names_that_collide_belong_to_the_first() {
-    let mut cluster = Cluster::new("{cluster_name: '{service}{namespace}{port_name}'}");
+fn of_two_ports_with_one_name_the_first_is_used() {
+    let mut cluster = Cluster::new("{cluster_name: '{service}.{namespace}:{port_name}'}");
     cluster.service("orders", &json!({}), &http());
     cluster.service("order", &json!({}), &json!([{"name": "http", "port": 80}]));
     assert_eq!(cluster.batch().1, [""; 0]);
@@ -267,4 +303,44 @@ fn endpoints_that_terminate_are_draining_and_a_first_batch_is_complete() {
         let (changes, _) = cluster.translator.handle_batch(batch);
         assert_eq!(changes.is_complete, is_complete);
     }
+}
+
+#[test]
+fn an_annotation_without_effect_is_told_once_with_its_service() {
+    let mut cluster = Cluster::new("{mode: ENFORCE}");
+    let told = |cluster: &mut Cluster, annotations: Value| {
+        cluster.service("orders", &annotations, &http());
+        let (services, refused) = cluster.batch();
+        assert!(refused.is_empty(), "it is in force: {refused:?}");
+        let service = services["orders.shop:80"].clone().unwrap();
+        (cluster.translator.poll_without_effect(), service)
+    };
+    let hash = json!({"plimsoll.dev/policy": "RingHash"});
+    assert_eq!(told(&mut cluster, hash.clone()).0, None, "nobody asks");
+    let asks = json!({"plimsoll.dev/policy": "RingHash", "plimsoll.dev/mode": "Enforce"});
+    let (first, service) = told(&mut cluster, asks.clone());
+    let first = first.unwrap();
+    assert!(service.config.endpoint_policy().is_hash());
+    assert_eq!(
+        (first.event, &*first.object),
+        ("NotSteered", "Service shop/orders")
+    );
+    assert!(
+        first
+            .reason
+            .contains("[plimsoll.dev/mode]: requests measured demand, but consistent"),
+        "{}",
+        first.reason
+    );
+    assert_eq!(first.service.unwrap().0, ObjectKey::new("shop", "orders"));
+    cluster.slice("orders", &[("10.0.0.1", "a")]);
+    cluster.batch();
+    assert_eq!(cluster.translator.poll_without_effect(), None, "told once");
+    assert_eq!(told(&mut cluster, hash).0, None);
+    assert!(told(&mut cluster, asks.clone()).0.is_some(), "again");
+    // The condition of a policy says it.
+    cluster.policy(&json!({
+        "targetRefs": [{"group": "", "kind": "Service", "name": "orders"}], "mode": "Enforce"
+    }));
+    assert_eq!(told(&mut cluster, asks).0, None);
 }

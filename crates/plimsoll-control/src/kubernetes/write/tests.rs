@@ -1,12 +1,9 @@
 //! Writes to a scripted API server: how many of a report, when again, and what failures change.
 
-#[path = "../../../../plimsoll-kubernetes/tests/support/api_server.rs"]
-#[allow(dead_code, unreachable_pub, reason = "other tests use the rest")]
-mod api_server;
-
 use plimsoll_kubernetes::objects::{PolicyStatus, Resource as _, ZoneRoutingPolicy, ZoneStatus};
 use plimsoll_kubernetes::settings::Distribute;
 use plimsoll_kubernetes::{ApiAccess, Source, SourceOptions};
+use plimsoll_testing::api_server::{self, ApiServer};
 use serde_json::{Value, json};
 
 use super::*;
@@ -14,7 +11,6 @@ use crate::kubernetes::translate::Translator;
 use crate::kubernetes::{ReportOutputs, run};
 use crate::run::Bound;
 use crate::state::tests::driver::parse;
-use api_server::ApiServer;
 
 /// A reporter with a control plane that has no services.
 struct Setup {
@@ -96,6 +92,7 @@ async fn a_report_writes_a_limited_number_of_events() {
     let mut setup = Setup::new().await;
     for index in 0..=MAX_WRITES {
         let refused = Refused {
+            event: "InvalidSetting",
             object: "Service shop/a".to_owned(),
             reason: format!("reason {index}"),
             service: Some((ObjectKey::new("shop", "a"), "uid".into())),
@@ -166,29 +163,33 @@ async fn a_distribution_is_written_unless_it_is_there() {
     let mut setup = Setup::new().await;
     setup.reporter.writes = MAX_WRITES;
     let distribute = json!([{"from": "r/a/*", "to": {"r/a/*": 100}}]);
-    let distribution = |is_dry_run, distribute| ServiceDistribution {
+    let distribution = |shown_only, distribute| ServiceDistribution {
         service: ObjectKey::new("shop", "orders"),
-        is_dry_run,
+        shown_only,
         distribute,
     };
     for (distribution, expected) in [
         (
-            distribution(false, Err("no region")),
+            distribution(None, Err("no region")),
             Verdict::new("False", "NoRegion", "no region"),
         ),
         (
-            distribution(false, Ok(json!([]))),
+            distribution(None, Ok(json!([]))),
             Verdict::new("False", "NoDemand", "no demand is known"),
         ),
         (
-            distribution(true, Ok(distribute.clone())),
+            distribution(Some("DryRun"), Ok(distribute.clone())),
             Verdict::new("False", "DryRun", format!("would write {distribute}")),
+        ),
+        (
+            distribution(Some("ModeShadow"), Ok(distribute.clone())),
+            Verdict::new("False", "ModeShadow", format!("would write {distribute}")),
         ),
     ] {
         assert_eq!(setup.reporter.distribute(&distribution).await, expected);
     }
     assert_eq!(setup.writes(), 0);
-    let written = distribution(false, Ok(distribute.clone()));
+    let written = distribution(None, Ok(distribute.clone()));
     let message = format!("DestinationRule orders has {distribute}");
     for _ in 0..2 {
         let verdict = setup.reporter.distribute(&written).await;

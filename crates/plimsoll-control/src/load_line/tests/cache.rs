@@ -67,7 +67,9 @@ fn shares_follow_demand_proxies_and_settings() {
     report(&mut driver, [20, 35, 45], [70, 40, 10]);
     seen.push(current(&driver, &cache));
     let mut config = ControlConfig::clone(driver.state.config());
-    let service = config.services.get_mut("orders").unwrap();
+    let service = Arc::make_mut(&mut config.services)
+        .get_mut("orders")
+        .unwrap();
     Arc::make_mut(service).mode = Mode::Enforce;
     driver.reload(Arc::new(config));
     seen.push(current(&driver, &cache));
@@ -96,12 +98,12 @@ fn shares_of_fleets_and_services_that_are_gone_are_dropped() {
     };
     assert_eq!(known(&driver).len(), 4);
     let mut config = ControlConfig::clone(driver.state.config());
-    config.services.remove("carts");
+    Arc::make_mut(&mut config.services).remove("carts");
     driver.reload(Arc::new(config));
     assert_eq!(known(&driver), [("edge", "orders"), ("gateway", "orders")]);
     let (key, info) = &keys[0];
     driver.close(info);
-    driver.state.handle_view_unused(key);
+    driver.state.handle_output_unused(key);
     driver.advance(60_000);
     assert_eq!(known(&driver), [("gateway", "orders")]);
 }

@@ -1,6 +1,6 @@
 //! What counts at every replica while nodes move and replicas or the store go away.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -437,4 +437,51 @@ fn reports_are_repeated_after_the_next_is_due_and_before_they_are_forgotten() {
     assert_eq!(repeated_after(3, Some(20)), INTERVAL * 3);
     assert_eq!(repeated_after(1, Some(100)), INTERVAL * 27 / 10);
     assert_eq!(repeated_after(3, Some(0)), Duration::from_millis(150));
+}
+
+#[test]
+fn a_node_that_reports_too_often_is_written_twice_per_interval_with_its_newest_report() {
+    let mut set = Set::new(2);
+    let [a, ..] = fleet(NodeClass::Envoy);
+    set.open(0, &a);
+    let mut written = BTreeSet::new();
+    for step in 1..=50 {
+        set.advance(100);
+        set.report(0, &a, step);
+        written.insert(set.revision(&a));
+    }
+    // 5 s with an interval of 1 s.
+    assert_eq!(written.len(), 10);
+    let delayed = |event: &&ControlEvent| matches!(event, ControlEvent::WriteDelayed { .. });
+    let events = &set.replicas[0].driver.events;
+    assert_eq!(
+        events.iter().filter(delayed).count(),
+        49,
+        "all but the first"
+    );
+    set.advance(500);
+    assert_eq!(set.demand(1), zones(&[("a", 50)]), "the newest");
+    let last = set.revision(&a);
+    set.advance(500);
+    assert_eq!(set.revision(&a), last, "nothing waits");
+}
+
+#[test]
+fn reports_that_wait_are_written_when_the_store_is_read_and_not_after_the_node_left() {
+    let mut set = Set::new(2);
+    let [a, b, _] = fleet(NodeClass::Envoy);
+    for node in [&a, &b] {
+        set.open(0, node);
+        set.report(0, node, 100);
+        set.report(0, node, 200);
+    }
+    set.disconnect(0);
+    set.connect(0);
+    assert_eq!(set.demand(1), zones(&[("a", 200), ("b", 200)]));
+    set.report(0, &b, 300);
+    set.move_node(&b, 0, 1);
+    set.report(1, &b, 400);
+    set.advance(1000);
+    assert_eq!(set.owner(&b), Some("r1".into()));
+    assert_eq!(set.demand(0)["b"], 400);
 }

@@ -146,7 +146,7 @@ fn a_report_replaces_the_node_and_the_report_in_the_record() {
     let (before, after) = (proxy("a"), node(NodeClass::Envoy, "a", "b"));
     report_here(&mut replica, &before, 5, START);
     assert_eq!(writes(&mut replica), [own(&before, Some(5))]);
-    report_here(&mut replica, &after, 6, START);
+    report_here(&mut replica, &after, 6, at(1000));
     assert_eq!(writes(&mut replica), [own(&after, Some(6))]);
     assert_eq!(replica.poll_timeout(), None, "it reports here");
 }
@@ -205,7 +205,7 @@ fn only_own_reports_are_removed_from_the_store_when_a_node_is_silent() {
     put_by_other(&mut replica, &other, 1, Some(5), START);
     writes(&mut replica);
     for id in ["own", "idle", "other", "unknown"] {
-        replica.handle_silent(&key(id));
+        replica.handle_stopped_reporting(&key(id));
     }
     assert_eq!(writes(&mut replica), [own(&own_node, None)]);
     let due = replica.handle_timeout(at(1500));
@@ -276,9 +276,11 @@ fn fleets_with_demand_at_the_start_are_known_until_they_are_forgotten() {
     replica.handle_store(snapshot(nodes), START);
     let later = vec![of_other(&of_fleet("later"), 3, Some(5))];
     replica.handle_store(snapshot(later), START);
-    let known = |replica: &Replicas| ["measured", "silent", "later"].map(|one| replica.knew(one));
+    let known = |replica: &Replicas| {
+        ["measured", "silent", "later"].map(|one| replica.had_demand_at_start(one))
+    };
     assert_eq!(known(&replica), [true, false, false]);
-    replica.forget_start();
+    replica.clear_startup_fleets();
     assert_eq!(known(&replica), [false; 3]);
 }
 

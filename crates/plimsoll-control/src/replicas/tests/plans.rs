@@ -21,7 +21,10 @@ use crate::state::{ControlEvent, State};
 /// Smoothing of the default length, so that a change of demand is followed in many updates.
 fn smoothed() -> Arc<ControlConfig> {
     let mut config = ControlConfig::clone(&config(""));
-    config.planner = parse("load_reporting: {interval: 1s}").planner.clone();
+    config.reporting.planner = parse("load_reporting: {interval: 1s}")
+        .reporting
+        .planner
+        .clone();
     Arc::new(config)
 }
 
@@ -157,7 +160,7 @@ fn without_the_store_every_replica_delivers_its_own_plans() {
 fn replicas_with_another_configuration_deliver_their_own_plans() {
     let (mut set, [a, b, c]) = measured();
     let mut other = ControlConfig::clone(&smoothed());
-    other.leave_after = Duration::from_secs(77);
+    other.fleets.leave_after = Duration::from_secs(77);
     set.replicas[2].driver.reload(Arc::new(other));
     set.traffic(&[(0, &a, 200), (1, &b, 200), (2, &c, 600)], 60);
     let configurations: BTreeSet<_> = set
@@ -371,6 +374,21 @@ fn a_plan_does_not_wait_for_long() {
         (9, three.shared().zones)
     );
     assert_eq!(plans.poll_timeout(), Some(at(2600)));
+}
+
+#[test]
+fn a_plan_that_the_store_refuses_is_delivered_alone() {
+    let [one, two]: [_; 2] = planned(2).try_into().unwrap();
+    let mut plans = agreed();
+    plans.propose(Arc::clone(&one), at(0));
+    let (key, _) = plans.poll_proposal().unwrap();
+    plans.propose(Arc::clone(&two), at(1));
+    let done = effects(|effects| plans.handle_refused(&key, effects));
+    assert_eq!(done, [Effect::Deliver(two)], "the newest");
+    assert!(plans.poll_proposal().is_none() && plans.poll_timeout().is_none());
+    assert_eq!(effects(|effects| plans.handle_refused(&key, effects)), []);
+    plans.propose(one, at(2));
+    assert!(plans.poll_proposal().is_some(), "the next one may fit");
 }
 
 #[test]

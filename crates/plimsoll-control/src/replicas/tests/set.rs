@@ -342,6 +342,11 @@ impl Set {
         zones.iter().map(|zone| zone.fraction.get()).collect()
     }
 
+    /// Revision at which the record of a node was written.
+    pub(super) fn revision(&self, node: &NodeInfo) -> i64 {
+        self.store.records[&NodeKey::of(&node.node)].2
+    }
+
     pub(super) fn owner(&self, node: &NodeInfo) -> Option<Arc<str>> {
         let (bytes, ..) = self.store.records.get(&NodeKey::of(&node.node))?;
         Some(decode_node_record(bytes).unwrap().replica)

@@ -5,6 +5,7 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::delivery::NodeClass;
+use crate::server::channel::Subscribed;
 use crate::state::tests::driver::{config, node, parse, stats};
 
 fn proxy(id: &str) -> Arc<NodeInfo> {
@@ -43,27 +44,27 @@ fn close<T>(writer: &mut Writer, stream: T) {
 }
 
 #[tokio::test]
-async fn views_and_overlays_last_until_their_last_stream_closes() {
+async fn views_and_patches_last_until_their_last_stream_closes() {
     let relay = "relay: {address: '127.0.0.1:1'}\nservices: [{cluster: {name: orders}}]";
-    for (config, expected) in [(config(""), (1, 0)), (parse(relay), (0, 1))] {
+    for config in [config(""), parse(relay)] {
         let (mut writer, _handle) = start(config);
         let first = open_ads(&mut writer, &proxy("1"));
         let second = open_ads(&mut writer, &proxy("2"));
-        let senders = |writer: &Writer| (writer.views.len(), writer.overlays.len());
-        assert_eq!(senders(&writer), expected);
+        assert_eq!(writer.outputs.len(), 1);
         close(&mut writer, first);
-        assert_eq!(senders(&writer), expected, "one is left");
+        assert_eq!(writer.outputs.len(), 1, "one is left");
         close(&mut writer, second);
-        assert_eq!(senders(&writer), (0, 0));
+        assert_eq!(writer.outputs.len(), 0);
         let key = ViewKey::of(&proxy("1"), false);
-        assert!(writer.state.view(&key).is_none() && writer.state.overlay(&key).is_none());
+        assert!(writer.state.output(&key).is_none());
     }
 }
 
 #[tokio::test]
 async fn views_of_open_streams_change_once_per_burst() {
     let (mut writer, _handle) = start(config(""));
-    let OpenedStream::View(mut views, _guard) = open_ads(&mut writer, &proxy("1")) else {
+    let opened = open_ads(&mut writer, &proxy("1"));
+    let Subscribed::Complete(mut views) = opened.subscribed else {
         panic!("there is no relay");
     };
     writer.publish();

@@ -15,7 +15,9 @@ use crate::state::{ControlEvent, TrafficKey, ViewKey};
 use plimsoll_core::explain::FractionStatus;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::planner::PlannerEvent;
+use plimsoll_xds::ads::view::Resource;
 use plimsoll_xds::node::NodeInfo;
+use plimsoll_xds::wire::decode_assignment;
 
 /// Converts weights by zone to shares in basis points.
 fn shares(weights: &BTreeMap<String, u64>) -> Vec<u64> {
@@ -157,6 +159,18 @@ fn assignments_with_endpoint_stale_after_are_repeated() {
     driver.traffic(&[(a, 500), (b, 350), (c, 150)], 25);
     let after = driver.assignment(&keys[0], "local_cluster").unwrap();
     assert!(before.epoch < after.epoch);
+    assert_eq!(stale_after(&after), Some(Duration::from_secs(60)));
+    // Nobody reports any more: what follows needs no confirmation.
+    driver.advance(120_000);
+    let silent = driver.assignment(&keys[0], "local_cluster").unwrap();
+    assert!(driver.state.fleet_plan("gateway").unwrap().zones.is_empty());
+    assert_eq!(stale_after(&silent), None);
+}
+
+fn stale_after(resource: &Resource) -> Option<Duration> {
+    decode_assignment(&resource.body)
+        .unwrap()
+        .endpoint_stale_after()
 }
 
 #[test]
@@ -284,20 +298,29 @@ fn reports_about_unknown_clusters_are_ignored() {
 }
 
 #[test]
-fn the_ramp_interpolates_between_host_counts_and_demand() {
-    for (ramp, expected) in [(0, 3333), (50, 4167), (100, 5000)] {
-        let (driver, _, [key, ..]) = measured(&format!("ramp: {ramp}"), NodeClass::Envoy);
-        let local = driver.assignment(&key, "local_cluster").unwrap();
-        let share = shares(&endpoint_weights(&local))[0];
-        assert!(share.abs_diff(expected) <= 1, "{share} at {ramp} %");
+fn the_ramp_leads_from_what_off_delivers_to_demand() {
+    // Zone a has a third of the proxies, half of the demand and three of ten hosts. gRPC clients
+    // send to all hosts alike, others route by host counts.
+    for (class, off) in [(NodeClass::Grpc, 3000), (NodeClass::Envoy, 9000)] {
+        for ramp in [0, 1, 50, 99] {
+            let (driver, _, [key, ..]) = measured(&format!("ramp: {ramp}"), class);
+            let weights = locality_weights(&driver.assignment(&key, "orders").unwrap());
+            let expected = (off * (100 - ramp) + 6000 * ramp) / 100;
+            let near = weights["a"].abs_diff(expected) <= 1;
+            assert!(near, "{class:?} {ramp} %: {weights:?}");
+            assert_eq!(weights.values().sum::<u64>(), 10_000);
+            let local = driver.assignment(&key, "local_cluster").unwrap();
+            let counted = shares(&endpoint_weights(&local));
+            assert_eq!(counted, [3333, 3333, 3333], "no demand for others");
+        }
     }
 }
 
 #[test]
-fn shadow_mode_measures_demand_and_delivers_host_counts() {
+fn shadow_mode_measures_demand_and_delivers_what_is_written() {
     let (driver, _, [a, ..]) = measured("mode: SHADOW", NodeClass::Grpc);
     let orders = driver.assignment(&a, "orders").unwrap();
-    assert_eq!(locality_weights(&orders)["a"], 9000);
+    assert_eq!(locality_weights(&orders)["a"], 3, "one weight per host");
     let plan = driver.state.fleet_plan("gateway").unwrap();
     assert!(plan.services["orders"].zones.is_empty());
     let view = driver.state.planner().fleet("gateway", driver.now).unwrap();
@@ -315,7 +338,7 @@ fn a_zone_without_a_proxy_keeps_its_demand() {
     // The proxy of zone c reports load with zone d as its locality.
     let moved = node(NodeClass::Envoy, &c.node.id, "d");
     let mut config = ControlConfig::clone(driver.state.config());
-    config.zones.insert("d".into());
+    config.fleets.zones.insert("d".into());
     driver.reload(Arc::new(config));
     driver
         .state
@@ -333,7 +356,7 @@ fn a_zone_without_a_proxy_keeps_its_demand() {
 fn plimsoll_data_planes_get_fractions_of_zones_without_a_proxy() {
     let (mut driver, [a, b, c], [key, ..]) = measured("", NodeClass::Plimsoll);
     let mut config = ControlConfig::clone(driver.state.config());
-    config.zones.insert("d".into());
+    config.fleets.zones.insert("d".into());
     driver.reload(Arc::new(config));
     let moved = node(NodeClass::Plimsoll, &c.node.id, "d");
     driver.traffic(&[(&a, 500), (&b, 350), (&moved, 150)], 3);
@@ -480,5 +503,5 @@ fn the_heartbeat_is_a_third_of_the_shortest_staleness_threshold() {
         (heartbeat(&driver).as_secs(), shortened(&mut driver)),
         (10, 1)
     );
-    assert_eq!(driver.state.config().heartbeat_error, None);
+    assert_eq!(driver.state.config().reporting.heartbeat_error, None);
 }

@@ -15,6 +15,7 @@ use plimsoll_xds::node::{ENVOY_MODULE_FEATURE, NodeInfo, PLIMSOLL_FEATURE};
 use crate::config::{ConfigFile, ControlConfig};
 use crate::delivery::NodeClass;
 use crate::fleet::StreamKind;
+use crate::relay::Patch;
 use crate::state::{ControlEvent, State, TrafficKey, ViewKey};
 use crate::view::tests::walk;
 
@@ -32,8 +33,10 @@ pub(crate) const ENDPOINTS: &str = "endpoints: [\
 pub(crate) struct Driver {
     pub(crate) state: State,
     pub(crate) now: Instant,
-    /// Number of times each view was published.
+    /// Number of times each output was published.
     pub(crate) published: BTreeMap<ViewKey, usize>,
+    /// Patches that were published and not taken by the test.
+    pub(crate) patches: BTreeMap<ViewKey, Arc<Patch>>,
     pub(crate) events: Vec<ControlEvent>,
 }
 
@@ -48,6 +51,7 @@ impl Driver {
             state: State::new(config, Instant::ORIGIN),
             now: Instant::ORIGIN,
             published: BTreeMap::new(),
+            patches: BTreeMap::new(),
             events: Vec::new(),
         }
     }
@@ -94,7 +98,10 @@ impl Driver {
     }
 
     pub(crate) fn report(&mut self, node: &NodeInfo, cluster: &str, requests: u64) {
-        let stats = stats(cluster, requests);
+        self.report_stats(node, stats(cluster, requests));
+    }
+
+    pub(crate) fn report_stats(&mut self, node: &NodeInfo, stats: ClusterStats) {
         self.state.handle_report(node, &[stats], self.now);
         self.drain();
     }
@@ -148,7 +155,10 @@ impl Driver {
 
     /// Drains all outputs, as the writer does after each message.
     pub(crate) fn drain(&mut self) {
-        while let Some((key, _)) = self.state.poll_view() {
+        while let Some((key, output)) = self.state.poll_output() {
+            if let Some(patch) = output.patch() {
+                self.patches.insert(key.clone(), Arc::clone(patch));
+            }
             *self.published.entry(key).or_default() += 1;
         }
         while self.state.poll_traffic().is_some() {}
@@ -190,7 +200,8 @@ pub(crate) fn parse(text: &str) -> Arc<ControlConfig> {
     try_parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-fn try_parse(text: &str) -> Result<Arc<ControlConfig>, String> {
+/// Like [`parse`], for texts that may be rejected; returns the error.
+pub(crate) fn try_parse(text: &str) -> Result<Arc<ControlConfig>, String> {
     let file = ConfigFile {
         name: "test".to_owned(),
         text: text.to_owned(),
@@ -230,6 +241,7 @@ pub(crate) fn stats(cluster: &str, requests: u64) -> ClusterStats {
         cluster_name: cluster.into(),
         upstream_locality_stats: vec![UpstreamLocalityStats {
             total_issued_requests: requests,
+            total_successful_requests: requests,
             ..Default::default()
         }],
         total_dropped_requests: 0,
@@ -251,10 +263,11 @@ pub(crate) fn endpoint_weights(assignment: &Resource) -> BTreeMap<String, u64> {
     sums
 }
 
-/// Returns the locality weights by zone, without localities that have none.
+/// Returns the locality weights at priority 0 by zone, without localities that have none.
 pub(crate) fn locality_weights(assignment: &Resource) -> BTreeMap<String, u64> {
     let localities = walk::at(&assignment.body, &[2]).into_iter();
-    let weighted = localities.filter_map(|locality| {
+    let first = localities.filter(|locality| walk::number(locality, 5) == 0);
+    let weighted = first.filter_map(|locality| {
         let weight = walk::at(&locality, &[3]).pop()?;
         Some((zone_of(&locality), walk::number(&weight, 1)))
     });

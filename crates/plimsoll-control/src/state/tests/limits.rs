@@ -8,7 +8,7 @@ use super::driver::*;
 use crate::config::ControlConfig;
 use crate::delivery::NodeClass;
 use crate::fleet::{OpenRefusal, Peer, StreamKind};
-use crate::state::{ControlEvent, MAX_EVENTS, Suspicion};
+use crate::state::{ControlEvent, Suspicion};
 use plimsoll_core::model::locality::Locality;
 use plimsoll_xds::node::NodeInfo;
 use std::sync::Arc;
@@ -97,7 +97,7 @@ fn repetitions_in_a_report_are_summed_and_not_stored() {
     let entry = report.upstream_locality_stats[0].clone();
     report.upstream_locality_stats = vec![entry; 10];
     let reports = vec![report; 16];
-    let counted = driver.state.counted(&reports);
+    let counted = driver.state.demand.counted(&reports);
     let [only] = &counted[..] else {
         panic!("{counted:?}");
     };
@@ -130,13 +130,13 @@ fn fleets_that_are_gone_leave_nothing_behind() {
         driver.traffic(&[(&node, 100)], 3);
         assert!(driver.state.fleet_plan(&name).is_some());
         driver.close(&node);
-        driver.state.handle_view_unused(&key);
+        driver.state.handle_output_unused(&key);
         driver.advance(60_000);
         assert!(driver.state.fleet_plan(&name).is_none());
     }
-    assert!(driver.state.plans.is_empty(), "{:?}", driver.state.plans);
-    assert!(driver.state.plan_times.is_empty());
-    assert!(driver.state.fleet_plans.is_empty() && driver.state.membership_due.is_empty());
+    let scopes = driver.state.demand.plans().scopes();
+    assert!(scopes.is_empty(), "{scopes:?}");
+    assert!(!driver.state.outputs.has_plans() && driver.state.fleets.due().is_empty());
     let planner = format!("{:?}", driver.state.planner());
     assert!(!planner.contains("fleet-"), "{planner}");
 }
@@ -147,21 +147,20 @@ fn plans_of_clusters_without_demand_are_dropped() {
     let [a, ..] = fleet(NodeClass::Envoy);
     driver.open(&a);
     driver.traffic(&[(&a, 100)], 3);
-    assert_eq!(driver.state.plans.len(), 2);
+    assert_eq!(driver.state.demand.plans().scopes().len(), 2);
     driver.advance(10_000);
-    let scopes: Vec<_> = driver.state.plans.keys().collect();
+    let scopes = driver.state.demand.plans().scopes();
     assert!(
         scopes.iter().all(|scope| scope.upstream_cluster.is_none()),
         "{scopes:?}"
     );
-    assert!(driver.state.plan_times.keys().eq(scopes));
 }
 
 #[test]
 fn limits_of_the_configuration_apply_to_new_streams() {
     let mut driver = Driver::new("");
     let mut config = ControlConfig::clone(driver.state.config());
-    config.limits.fleets.fleets = 1;
+    config.operation.limits.fleets.fleets = 1;
     driver.reload(Arc::new(config));
     driver.open(&in_fleet("one", "1", "a"));
     let two = in_fleet("two", "2", "a");
@@ -181,7 +180,7 @@ fn limits_of_the_configuration_apply_to_new_streams() {
     driver.close(&in_fleet("one", "1", "a"));
     driver.open(&two);
     assert_eq!(driver.state.fleets().node_count("one"), 0);
-    assert!(driver.state.membership_due.contains_key("one"));
+    assert!(driver.state.fleets.due().contains_key("one"));
 }
 
 #[test]
@@ -235,7 +234,7 @@ fn a_stream_with_a_new_key_builds_its_own_view_only() {
         driver.published.clear();
         for zone in ["a", "b"].repeat(10) {
             let odd = node(NodeClass::Grpc, "odd", zone);
-            let (before, now) = (driver.state.generation, driver.now);
+            let (before, now) = (driver.state.outputs.generation(), driver.now);
             let opened =
                 driver
                     .state
@@ -245,11 +244,11 @@ fn a_stream_with_a_new_key_builds_its_own_view_only() {
             let woken = driver.state.poll_traffic();
             assert_eq!(woken, None, "no load reporting stream");
             driver.drain();
-            assert_eq!(driver.state.generation - before, 1);
-            let (view, overlay) = (driver.state.view(&key), driver.state.overlay(&key));
-            assert_eq!((view.is_some(), overlay.is_some()), (!relays, relays));
+            assert_eq!(driver.state.outputs.generation() - before, 1);
+            let (view, patch) = (driver.state.view(&key), driver.state.patch(&key));
+            assert_eq!((view.is_some(), patch.is_some()), (!relays, relays));
             driver.state.handle_close(&odd, StreamKind::Ads, now);
-            driver.state.handle_view_unused(&key);
+            driver.state.handle_output_unused(&key);
         }
         assert!(driver.published.is_empty(), "{:?}", driver.published);
     }
@@ -270,7 +269,7 @@ fn a_view_that_is_added_is_the_one_that_a_rebuild_would_make() {
         driver.open(&other)
     });
     let views = added.clone().map(|key| Arc::clone(driver.view(&key)));
-    driver.state.dirty.insert("gateway".into());
+    driver.state.outputs.handle_fleet("gateway".into());
     driver.drain();
     for (key, before) in added.iter().zip(&views) {
         assert!(Arc::ptr_eq(driver.view(key), before), "{key:?}");
@@ -307,18 +306,4 @@ fn destinations_that_the_service_does_not_have_are_shown_as_one() {
     assert!(scope.flows().count() <= 2);
     let raw: f64 = scope.demand().map(|zone| zone.raw_per_second).sum();
     assert!((raw - 501.0 * 100.0).abs() < 1.0, "{raw}");
-}
-
-#[test]
-fn the_oldest_of_too_many_events_are_dropped() {
-    let mut driver = Driver::new("");
-    driver.drain();
-    driver.events.clear();
-    for services in 0..=MAX_EVENTS {
-        driver.state.event(ControlEvent::ConfigApplied { services });
-    }
-    driver.drain();
-    assert_eq!(driver.events.len(), MAX_EVENTS);
-    let first = driver.events.first();
-    assert_eq!(first, Some(&ControlEvent::ConfigApplied { services: 1 }));
 }

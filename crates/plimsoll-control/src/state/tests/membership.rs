@@ -97,7 +97,7 @@ fn empty_fleets_are_forgotten() {
     assert!(driver.state.fleet_plan("gateway").is_some());
     for (node, key) in [&a, &b, &c].into_iter().zip(&keys) {
         driver.close(node);
-        driver.state.handle_view_unused(key);
+        driver.state.handle_output_unused(key);
     }
     driver.advance(60_000);
     assert_eq!(driver.state.fleets().iter().count(), 0);

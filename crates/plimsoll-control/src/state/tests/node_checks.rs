@@ -117,7 +117,7 @@ fn a_limited_number_of_shared_ids_is_watched() {
             );
             opened.unwrap();
         }
-        driver.state.watched_ids.len()
+        driver.state.fleets.watched()
     };
     assert_eq!(open(0, 1), 0, "one stream is what a proxy opens");
     for id in 1..=1000 {

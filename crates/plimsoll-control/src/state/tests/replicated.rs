@@ -15,7 +15,7 @@ use crate::state::ControlEvent;
 /// A replica that knows at most `nodes` nodes, and has not read its store.
 fn replica(nodes: usize) -> Driver {
     let mut config = ControlConfig::clone(&config(""));
-    config.limits.fleets.nodes = nodes;
+    config.operation.limits.fleets.nodes = nodes;
     let mut driver = Driver::with_config(Arc::new(config));
     driver.state = driver.state.with_replicas("r0".into(), 1);
     driver
@@ -83,16 +83,16 @@ fn the_store_is_reported_when_it_connects_and_when_it_is_lost() {
 #[test]
 fn the_hold_begins_when_the_store_is_read_for_the_first_time() {
     let mut driver = replica(10);
-    assert_eq!(driver.state.hold_until, None);
+    assert_eq!(driver.state.demand.starting_until(), None);
     driver.advance(5000);
     input(&mut driver, snapshot(&[]));
     let until = driver.now.saturating_add(Duration::from_secs(12));
-    assert_eq!(driver.state.hold_until, Some(until));
+    assert_eq!(driver.state.demand.starting_until(), Some(until));
     driver.advance(1000);
     input(&mut driver, StoreInput::NodePut(stored("1", 10)));
     input(&mut driver, StoreInput::Disconnected("test".to_owned()));
     input(&mut driver, snapshot(&[]));
-    assert_eq!(driver.state.hold_until, Some(until));
+    assert_eq!(driver.state.demand.starting_until(), Some(until));
 }
 
 #[test]
@@ -138,10 +138,23 @@ fn another_interval_of_the_configuration_applies_to_replicas() {
     let mut driver = replica(10);
     input(&mut driver, snapshot(&[]));
     let mut config = ControlConfig::clone(driver.state.config());
-    config.load_reporting_interval = Duration::from_secs(4);
+    config.reporting.load_reporting_interval = Duration::from_secs(4);
     driver.reload(Arc::new(config));
     driver.open(&node(NodeClass::Envoy, "1", "a"));
     let replicas = driver.state.replicas().unwrap();
     let repeated = driver.now.saturating_add(Duration::from_secs(6));
     assert_eq!(replicas.poll_timeout(), Some(repeated));
+}
+
+#[test]
+fn an_edit_of_endpoints_is_another_configuration_for_other_replicas() {
+    let mut driver = replica(10);
+    let edited = config("");
+    let mut without = ControlConfig::clone(&edited);
+    Arc::make_mut(&mut without.services).clear();
+    for config in [Arc::new(without), edited] {
+        driver.reload(Arc::clone(&config));
+        let replicas = driver.state.replicas().unwrap();
+        assert_eq!(replicas.configuration(), config.fingerprint());
+    }
 }

@@ -16,7 +16,7 @@ use super::records;
 use super::{EtcdStore, REQUEST_TIMEOUT, SessionError};
 use crate::log_lines;
 use crate::replicas::{NodeKey, PlanKey, StoreInput};
-use crate::store::{PendingProposal, PendingWrite};
+use crate::store::{PendingProposal, PendingWrite, Transactions};
 
 /// Time in which writes are collected to batches.
 const COALESCE: Duration = Duration::from_millis(200);
@@ -44,7 +44,7 @@ impl EtcdStore {
         if had_lease != Some(lease) {
             self.input(StoreInput::LeaseChanged).await?;
         }
-        self.is_synced = true;
+        self.synced_at = Some(tokio::time::Instant::now());
         let this = &*self;
         tokio::select! {
             ended = this.read_changes(watch) => ended,
@@ -173,13 +173,37 @@ impl EtcdStore {
                 self.stats.proposed.notified().await;
                 continue;
             }
+            self.propose_batch(&mut client, batch, lease).await?;
+        }
+    }
+
+    /// Proposes plans in one transaction, or in halves of it if it is too large for this etcd. A
+    /// plan that is too large alone is delivered without the other replicas.
+    async fn propose_batch(
+        &self,
+        client: &mut Client,
+        batch: Vec<(PlanKey, PendingProposal)>,
+        lease: i64,
+    ) -> Result<(), SessionError> {
+        let mut transactions = Transactions::new(batch);
+        while let Some(batch) = transactions.pop() {
             let operations: Vec<_> = batch
                 .iter()
                 .map(|(key, proposal)| self.proposal(key, proposal, lease))
                 .collect();
             let transaction = Txn::new().and_then(operations);
-            timeout(REQUEST_TIMEOUT, client.txn(transaction)).await??;
+            match timeout(REQUEST_TIMEOUT, client.txn(transaction)).await? {
+                Ok(_) => {}
+                Err(error) if !is_too_large(&error) => return Err(error.into()),
+                Err(_) => {
+                    if let Some((key, proposal)) = transactions.divide(batch) {
+                        let bytes = proposal.len();
+                        self.input(StoreInput::PlanTooLarge { key, bytes }).await?;
+                    }
+                }
+            }
         }
+        Ok(())
     }
 
     fn proposal(&self, key: &PlanKey, proposal: &PendingProposal, lease: i64) -> TxnOp {
@@ -295,10 +319,38 @@ impl EtcdStore {
     }
 }
 
+/// Whether etcd refused a request because of its size or the number of its operations.
+fn is_too_large(error: &Error) -> bool {
+    const REASONS: [&str; 3] = ["too large", "larger than max", "too many operations"];
+    let Error::GRpcStatus(status) = error else {
+        return false;
+    };
+    REASONS
+        .iter()
+        .any(|reason| status.message().contains(reason))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::store::outbox::MAX_RECORD;
+
+    #[test]
+    fn only_requests_that_are_too_large_are_divided() {
+        // As etcd 3.5 and its gRPC server say it.
+        let refused = |text: &str| Error::GRpcStatus(tonic::Status::unknown(text));
+        for text in [
+            "etcdserver: request is too large",
+            "grpc: received message larger than max (4688072 vs. 2097152)",
+            "etcdserver: too many operations in txn request",
+        ] {
+            assert!(is_too_large(&refused(text)), "{text}");
+        }
+        assert!(!is_too_large(&refused(
+            "etcdserver: mvcc: database space exceeded"
+        )));
+        assert!(!is_too_large(&Error::WatchError("too large".to_owned())));
+    }
 
     #[test]
     fn a_response_has_room_for_a_page_of_the_largest_records() {

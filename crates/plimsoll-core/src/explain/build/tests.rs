@@ -534,3 +534,23 @@ fn degraded_load_is_part_of_the_shares() {
         "no negative zero"
     );
 }
+
+#[test]
+fn states_have_the_names_of_envoy() {
+    let names = [
+        StateName::NoLocalityRouting,
+        StateName::LocalityDirect,
+        StateName::LocalityResidual,
+        StateName::LoadAwareLocality,
+        StateName::LocalityWeighted,
+    ]
+    .map(StateName::as_str);
+    let expected = [
+        "NoLocalityRouting",
+        "LocalityDirect",
+        "LocalityResidual",
+        "LoadAwareLocality",
+        "LocalityWeighted",
+    ];
+    assert_eq!(names, expected);
+}

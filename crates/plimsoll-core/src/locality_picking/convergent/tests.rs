@@ -8,6 +8,9 @@ use super::*;
 use crate::model::load_aware_locality::{LoadAwareLocalityParts, SpillController};
 use crate::rng::{Rng, Xoshiro256};
 
+mod ramp;
+mod silence;
+
 fn settings(change: impl FnOnce(&mut LoadAwareLocalityParts)) -> LoadAwareLocality {
     let mut parts = LoadAwareLocalityParts {
         spill_controller: SpillController::Convergent,
@@ -28,6 +31,12 @@ struct Loop {
     proxies: Vec<(Smoother, Convergent)>,
     shares: Vec<Vec<f64>>,
     history: VecDeque<Vec<f64>>,
+    /// The newest report of each zone.
+    reported: Vec<f64>,
+    /// Seconds since the last report of each zone; `None` while it reports.
+    silence: Vec<Option<f64>>,
+    /// What measured demand calls for, by proxy, own zone first.
+    asked: Option<Vec<Vec<f64>>>,
 }
 
 impl Loop {
@@ -49,6 +58,9 @@ impl Loop {
             proxies: vec![Default::default(); zones],
             shares: (0..zones).map(own_first).collect(),
             history: VecDeque::new(),
+            reported: vec![0.0; zones],
+            silence: vec![None; zones],
+            asked: None,
         }
     }
 
@@ -65,6 +77,9 @@ impl Loop {
     }
 
     fn step(&mut self) {
+        for age in self.silence.iter_mut().flatten() {
+            *age += 1.0;
+        }
         self.history.push_back(self.utilization());
         if self.history.len() > self.window {
             self.history.pop_front();
@@ -89,27 +104,35 @@ impl Loop {
                 .zip(&localities)
                 .map(|(&zone, locality)| self.sample(zone, measured[zone], locality))
                 .collect();
+            let ages = order.iter().map(|&zone| self.silence[zone].unwrap_or(0.5));
+            let ages: Vec<f64> = ages.collect();
             let (smoother, controller) = &mut self.proxies[own];
-            let smoothed = smoother.smooth(self.settings.alpha(), &slots);
+            let smoothed = smoother.smooth(
+                self.settings.alpha(),
+                self.settings.weight_update_period(),
+                &slots,
+            );
             let controlled: Vec<_> = localities
                 .iter()
-                .zip(smoothed)
-                .map(|(locality, smoothed)| {
+                .zip(smoothed.into_iter().zip(ages))
+                .map(|(locality, (smoothed, report_age))| {
                     (
                         locality,
                         ControlledSlot {
                             smoothed,
-                            report_age: 0.5,
+                            report_age,
+                            newest_age: report_age,
                         },
                     )
                 })
                 .collect();
+            let asked = self.asked.as_ref().map(|asked| &asked[own][..]);
             let weights = controller
                 .tick(
                     &ControllerSettings::from(&self.settings),
                     &controlled,
                     true,
-                    None,
+                    asked,
                 )
                 .weights;
             for (&zone, weight) in order.iter().zip(weights) {
@@ -128,12 +151,21 @@ impl Loop {
             reason = "hosts"
         )]
         let eligible = self.hosts[zone] as u64;
+        let is_valid = self.silence[zone].is_none_or(|age| age <= silence::EXPIRATION);
         SlotLoad {
             locality: locality.clone(),
             has_hosts: true,
             eligible,
-            utilization: Some(noisy.clamp(0.0, 1.0)),
+            utilization: is_valid.then(|| self.last(zone, noisy.clamp(0.0, 1.0))),
         }
+    }
+
+    /// Returns the last report of a zone: `sample`, or the one before its silence.
+    fn last(&mut self, zone: usize, sample: f64) -> f64 {
+        if self.silence[zone].is_none() {
+            self.reported[zone] = sample;
+        }
+        self.reported[zone]
     }
 
     /// Highest ÷ mean utilization of zones.
@@ -273,6 +305,7 @@ fn the_local_locality_is_never_locked_out() {
                     ControlledSlot {
                         smoothed,
                         report_age: 0.5,
+                        newest_age: 0.5,
                     },
                 )
             })
@@ -306,6 +339,7 @@ fn measured_demand_leads_and_reports_trim() {
                 ControlledSlot {
                     smoothed,
                     report_age: 0.5,
+                    newest_age: 0.5,
                 },
             )
         })
@@ -350,8 +384,10 @@ fn all_overloaded_is_set_only_if_every_zone_is() {
                 utilization: utilization.unwrap_or(0.0),
                 cold: utilization.is_none(),
                 stale: false,
+                ..Default::default()
             },
             report_age: 0.5,
+            newest_age: 0.5,
         };
         let slots: Vec<_> = zones.iter().zip(utilization.map(slot)).collect();
         let controls = ControllerSettings::from(&settings(|_| ()));
@@ -385,6 +421,7 @@ fn cold_start_and_edge_cases() {
                 ..Default::default()
             },
             report_age: 0.0,
+            newest_age: 0.0,
         };
         zones.iter().zip(eligible.map(slot)).collect::<Vec<_>>()
     };
@@ -448,15 +485,51 @@ fn needless_exchange_between_zones_ends() {
 #[test]
 fn shares_follow_moving_demand_and_never_overshoot_it() {
     let mut flow = Flow::new(0.9);
-    flow.lead(0.9, 1.0);
-    flow.lead(0.5, 1.0);
+    flow.lead(0.9, 1.0, 1.0);
+    flow.lead(0.5, 1.0, 1.0);
     assert!((flow.share - 0.75).abs() < 1e-9, "slewed: {flow:?}");
-    flow.lead(0.5, 10.0);
+    flow.lead(0.5, 1.0, 10.0);
     assert!((flow.share - 0.5).abs() < 1e-9, "{flow:?}");
     // Reports were quicker: the share is already where demand only now says it should be.
     let mut flow = Flow::new(0.9);
-    flow.lead(0.9, 1.0);
+    flow.lead(0.9, 1.0, 1.0);
     flow.share = 0.5;
-    flow.lead(0.6, 10.0);
+    flow.lead(0.6, 1.0, 10.0);
     assert!((flow.share - 0.5).abs() < 1e-9, "{flow:?}");
+}
+
+/// What a tick reports about its shares: all local, local preferred, spills, probes.
+#[test]
+fn flags_follow_from_the_shares() {
+    let flags = |shares: &[f64], has_local: bool| {
+        let places = ["a", "b"].map(Locality::zone_only);
+        let slot = ControlledSlot {
+            smoothed: SmoothedSlot {
+                eligible: 4.0,
+                utilization: 0.5,
+                ..SmoothedSlot::default()
+            },
+            report_age: 0.0,
+            newest_age: 0.0,
+        };
+        let slots: Vec<_> = places
+            .iter()
+            .zip(shares)
+            .map(|(at, _)| (at, slot))
+            .collect();
+        let controls = ControllerSettings::from(&settings(|_| ()));
+        let limits = Limits::new(&controls, &slots, has_local);
+        let outcome = outcome(shares.to_vec(), &slots, &limits);
+        [
+            outcome.all_local,
+            outcome.local_preferred,
+            outcome.spill_active,
+            outcome.probe_active,
+        ]
+    };
+    assert_eq!(flags(&[1.0, 0.0], true), [true, true, false, true]);
+    assert_eq!(flags(&[0.97, 0.03], true), [false, true, false, true]);
+    assert_eq!(flags(&[0.5, 0.5], true), [false, false, true, false]);
+    assert_eq!(flags(&[1.0, 0.0], false), [false; 4], "no zone is local");
+    assert_eq!(flags(&[1.0], true), [true, false, false, false], "no other");
 }

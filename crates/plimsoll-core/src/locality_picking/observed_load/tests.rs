@@ -124,3 +124,18 @@ fn a_small_backlog_is_noise() {
         );
     }
 }
+
+#[test]
+fn responses_after_a_long_silence_soon_outweigh_the_earlier_ones() {
+    let slow = after(&[(1_000, 100.0); 20]);
+    let resumed = |idle: u32| {
+        let mut estimate = slow;
+        (0..idle).for_each(|_| estimate.observe(&Window::default(), 1.0));
+        assert_eq!(estimate.quiet(), f64::from(idle));
+        estimate.observe(&window(100, 10.0), 1.0);
+        assert_eq!(estimate.quiet(), 0.0);
+        millis(&estimate)
+    };
+    assert!(resumed(5) > 70.0, "noise: {}", resumed(5));
+    assert!(resumed(120) < 35.0, "half of the way: {}", resumed(120));
+}

@@ -131,7 +131,7 @@ fn a_restart_within_one_interval_is_not_noticed() {
     harness.disconnect("a1", 43);
     harness.run(52);
     // The node comes back after 9 s and reports the 5 s since it started.
-    let first = stats(ORDERS, 500, Duration::from_secs(5), "a");
+    let first = stats(ORDERS, 500, Duration::from_secs(5), "anywhere");
     harness.report_stats(&node("a1", "a"), &first, at(52));
     harness.steady(&[("", "a", 0), nodes[1]], 52, 62);
     harness.run(70);

@@ -12,6 +12,14 @@ enum Step {
         requests: u64,
         interval_ms: u64,
     },
+    /// A report to [`ORDERS`] with issued, successful and failed requests, and those in progress,
+    /// that need not match.
+    Lie {
+        node: usize,
+        zone: usize,
+        counters: [u64; 4],
+        interval_ms: u64,
+    },
     Disconnect(usize),
     Endpoints(usize, [u8; 3]),
     Wait(u64),
@@ -23,8 +31,13 @@ const CLUSTERS: [&str; 3] = [ORDERS, "users", FLEET];
 
 fn step() -> impl Strategy<Value = Step> {
     let requests = prop_oneof![Just(0), 1_u64..5000, Just(u64::MAX)];
+    let counters = prop::array::uniform4(requests.clone());
     let interval_ms = prop_oneof![Just(0), Just(10_000), 1_u64..60_000];
+    let any_interval_ms = prop_oneof![interval_ms.clone(), Just(u64::MAX)];
     prop_oneof![
+        3 => (0_usize..6, 0_usize..4, counters, any_interval_ms).prop_map(
+            |(node, zone, counters, interval_ms)| Step::Lie { node, zone, counters, interval_ms }
+        ),
         6 => (0_usize..6, 0_usize..4, 0_usize..2, requests, interval_ms).prop_map(
             |(node, zone, cluster, requests, interval_ms)| Step::Report {
                 node, zone, cluster, requests, interval_ms
@@ -55,6 +68,20 @@ fn take(steps: &[Step]) -> (Harness, u64) {
                 let stats = stats(CLUSTERS[cluster], requests, interval, "a");
                 harness.report_stats(&node(&format!("n{id}"), ZONES[index]), &stats, now);
             }
+            Step::Lie {
+                node: id,
+                zone: index,
+                counters: [issued, successful, error, in_progress],
+                interval_ms,
+            } => {
+                let interval = Duration::from_millis(interval_ms);
+                let mut stats = stats(ORDERS, issued, interval, "a");
+                let entry = &mut stats.upstream_locality_stats[0];
+                entry.total_successful_requests = successful;
+                entry.total_error_requests = error;
+                entry.total_requests_in_progress = in_progress;
+                harness.report_stats(&node(&format!("n{id}"), ZONES[index]), &stats, now);
+            }
             Step::Disconnect(id) => {
                 harness
                     .planner
@@ -79,6 +106,9 @@ fn take(steps: &[Step]) -> (Harness, u64) {
             .map(|fleet| fleet.scope_keys().count());
         let timers = scopes.sum::<usize>() + 6;
         assert!(harness.planner.timers.len() <= timers);
+        for fleet in harness.planner.fleets.values() {
+            assert!(fleet.reports.outcomes_are_sums(), "after {step:?}");
+        }
     }
     (harness, now_ms)
 }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::counts::ClassCounts;
 use crate::model::zone_aware::{LocalityBasis, ZoneAwareParts};
+use crate::planner::fractions::largest_remainder;
 use crate::units::BasisPoints;
 use proptest::prelude::*;
 
@@ -254,6 +255,74 @@ fn capacity_can_be_measured_by_weight() {
     );
 }
 
+/// The weights of each receiver as shares of its requests, zones in order.
+fn shares(weights: &[ReceiverWeights]) -> Vec<Vec<f64>> {
+    let row = |receiver: &ReceiverWeights| {
+        let weights = receiver.weights.iter();
+        weights
+            .map(|(_, weight)| f64::from(weight.unwrap_or(0)) / 1e4)
+            .collect()
+    };
+    weights.iter().map(row).collect()
+}
+
+#[test]
+fn routing_enabled_sends_the_rest_to_all_hosts() {
+    let some = config(|parts| parts.routing_enabled = Some(20.0));
+    let demand = zones(&[("a", 5000), ("b", 3500), ("c", 1500)]);
+    let fleet = counts(&EXAMPLE);
+    let weights = locality_weights(&some, &fleet, Some(&fleet), &demand);
+    // 80 % of 30/50/20, and 20 % of 60/30/10, of 0/100/0, or of 0/0/100.
+    assert_eq!(
+        table(&weights),
+        [
+            ("a".into(), vec![Some(3600), Some(4600), Some(1800)], true),
+            ("b".into(), vec![Some(2400), Some(6000), Some(1600)], true),
+            ("c".into(), vec![Some(2400), Some(4000), Some(3600)], true),
+        ]
+    );
+    let none = config(|parts| parts.routing_enabled = Some(0.0));
+    let weights = locality_weights(&none, &fleet, Some(&fleet), &demand);
+    for row in shares(&weights) {
+        assert_eq!(row, [0.3, 0.5, 0.2]);
+    }
+}
+
+#[test]
+fn a_ramp_of_zero_is_the_start() {
+    let demand = zones(&[("a", 5000), ("b", 3500), ("c", 1500)]);
+    let (fleet, upstream) = (counts(&EXAMPLE), counts(&EXAMPLE));
+    let written = ["a", "b", "x"].map(Locality::zone_only).into_iter();
+    let written: Vec<_> = written.zip([1.0, 3.0, 9.0]).collect();
+    let rules = ZoneAware::default();
+    let many = config(|parts| parts.min_cluster_size = Some(11));
+    for (start, at_b) in [
+        (RampStart::Hosts, [0.3, 0.5, 0.2]),
+        (RampStart::Weights(&written), [0.25, 0.75, 0.0]),
+        (RampStart::HostCounts(&rules), [0.0, 1.0, 0.0]),
+        // Too few hosts for its own minimum: over all hosts.
+        (RampStart::HostCounts(&many), [0.3, 0.5, 0.2]),
+    ] {
+        let weights = ramped_weights(&config(|_| ()), start, &upstream, Some(&fleet), &demand, 0);
+        assert_eq!(shares(&weights)[1], at_b, "{start:?}");
+    }
+    let mut broken = counts(&[("a", 0), ("b", 5), ("c", 5)]);
+    broken.localities[0].all = 3;
+    let start = RampStart::Weights(&written);
+    let weights = ramped_weights(&config(|_| ()), start, &broken, Some(&fleet), &demand, 0);
+    assert_eq!(shares(&weights)[0], [0.0, 1.0, 0.0], "no healthy host in a");
+}
+
+#[test]
+fn weights_of_zones_without_hosts_start_from_all_hosts() {
+    let demand = zones(&[("a", 5000), ("b", 3500), ("c", 1500)]);
+    let fleet = counts(&EXAMPLE);
+    let elsewhere = [(Locality::zone_only("x"), 7.0)];
+    let start = RampStart::Weights(&elsewhere);
+    let weights = ramped_weights(&config(|_| ()), start, &fleet, Some(&fleet), &demand, 0);
+    assert_eq!(shares(&weights)[1], [0.3, 0.5, 0.2]);
+}
+
 /// Returns the share of the fleet's requests that every upstream zone serves.
 fn traffic(weights: &[ReceiverWeights], demand: &[ZoneFraction]) -> Vec<f64> {
     let mut traffic = vec![0.0; weights[0].weights.len()];
@@ -292,6 +361,46 @@ fn true_fractions_load_all_zones_equally() {
 }
 
 proptest! {
+    /// From any start, each percent of a ramp moves at most a percent of the requests.
+    #[test]
+    fn each_percent_of_a_ramp_moves_a_percent_of_the_requests(
+        demand in prop::collection::vec(0_u64..1000, 3),
+        hosts in prop::sample::select(vec![2_u64, 10]),
+        start in 0..3_usize,
+        routing_enabled in prop::sample::select(vec![20.0, 100.0]),
+        percent in 0_u32..=100,
+    ) {
+        let demand = largest_remainder(&demand, BASIS_POINTS);
+        prop_assume!(demand.is_some());
+        let names = ["a", "b", "c"];
+        let demand: Vec<_> = names.into_iter().zip(demand.unwrap()).collect();
+        let upstream = counts(&names.map(|zone| (zone, hosts)));
+        let fleet = counts(&[("a", 5), ("b", 2), ("c", 1)]);
+        let written = names.map(Locality::zone_only).into_iter().zip([7.0, 2.0, 1.0]);
+        let written: Vec<_> = written.collect();
+        let rules = ZoneAware::default();
+        let start = match start {
+            0 => RampStart::Hosts,
+            1 => RampStart::Weights(&written),
+            _ => RampStart::HostCounts(&rules),
+        };
+        let config = config(|parts| {
+            parts.min_cluster_size = Some(1);
+            parts.routing_enabled = Some(routing_enabled);
+        });
+        let at = |percent| {
+            let zones = zones(&demand);
+            shares(&ramped_weights(&config, start, &upstream, Some(&fleet), &zones, percent))
+        };
+        let (before, now) = (at(0), at(percent));
+        for (before, now) in before.iter().flatten().zip(now.iter().flatten()) {
+            let most = f64::from(percent) / 100.0 + 1.01e-4;
+            prop_assert!((now - before).abs() <= most, "{before} to {now} at {percent} %");
+        }
+        let whole = locality_weights(&config, &upstream, Some(&fleet), &zones(&demand));
+        prop_assert_eq!(at(100), shares(&whole));
+    }
+
     /// For any demand and capacity, no zone gets more than its share except for rounding (every
     /// basis point is rounded down in several places).
     #[test]

@@ -1,11 +1,11 @@
 //! The configuration in `examples/envoy-module` splits requests as its README says.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::TcpListener;
 
 use crate::support::envoy::Envoy;
-use crate::support::http::Connection;
 use crate::support::{RELEASES, scratch, wait_until};
+use plimsoll_testing::free_address;
+use plimsoll_testing::http::Connection;
 
 const FILE: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
@@ -15,18 +15,14 @@ const FILE: &str = concat!(
 /// Returns the file with free ports instead of those in it; port 80 belongs to addresses that
 /// nothing connects to.
 fn with_free_ports(text: &str) -> String {
-    let mut listeners = Vec::new();
     let mut free = HashMap::new();
     let mut parts = text.split("port_value: ");
     let mut replaced = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         let end = part.find(|c: char| !c.is_ascii_digit()).unwrap();
-        let port = free.entry(&part[..end]).or_insert_with(|| {
-            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-            let port = listener.local_addr().unwrap().port();
-            listeners.push(listener);
-            port
-        });
+        let port = free
+            .entry(&part[..end])
+            .or_insert_with(|| free_address().port());
         let port = if &part[..end] == "80" { 80 } else { *port };
         replaced.push_str(&format!("port_value: {port}{}", &part[end..]));
     }
@@ -54,9 +50,11 @@ fn the_example_keeps_two_thirds_in_its_zone() {
             let local = zones(60).get("zone-a").copied().unwrap_or_default();
             (30..=50).contains(&local)
         });
-        let zones = zones(600);
+        // 800, 200 and 200 with standard deviations of 16 and 13: each limit is 7 of them away.
+        // Without zones it would be 400 each, if all stayed 1200.
+        let zones = zones(1200);
         eprintln!("{release}: {zones:?}");
-        assert!((345..=455).contains(&zones["zone-a"]), "{zones:?}");
-        assert!(zones["zone-b"] > 50 && zones["zone-c"] > 50, "{zones:?}");
+        assert!((685..=915).contains(&zones["zone-a"]), "{zones:?}");
+        assert!(zones["zone-b"] > 105 && zones["zone-c"] > 105, "{zones:?}");
     }
 }

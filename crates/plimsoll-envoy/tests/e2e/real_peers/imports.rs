@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::{RELEASES, envoy_binary, library};
+use crate::support::{RELEASES, library};
 
 fn symbols(file: &Path, which: &str) -> BTreeSet<String> {
     let output = Command::new("nm")
@@ -27,7 +27,7 @@ fn every_release_has_the_imported_functions() {
     let imported = symbols(&library(), "--undefined-only");
     assert!(imported.len() >= 15, "{imported:?}");
     for release in RELEASES {
-        let exported = symbols(&envoy_binary(release), "--defined-only");
+        let exported = symbols(&plimsoll_testing::envoy(release), "--defined-only");
         let missing: Vec<_> = imported.difference(&exported).collect();
         assert!(missing.is_empty(), "{release} lacks {missing:?}");
     }

@@ -12,15 +12,16 @@ use crate::support::bootstrap::{
     with_override_status, write_endpoints,
 };
 use crate::support::envoy::Envoy;
-use crate::support::http::Connection;
 use crate::support::servers::Server;
 use crate::support::traffic::{Statuses, send, shares};
 use crate::support::{scratch, wait_until};
+use plimsoll_testing::http::Connection;
 
 /// Requests of a measurement; one standard deviation of a share is at most 1 point.
 const REQUESTS: usize = 2_500;
-/// Largest difference of a share by chance: four standard deviations.
-const TOLERANCE: f64 = 0.04;
+/// Six standard deviations: of the 24 comparisons of a run one is further away once in 20 million
+/// runs. Even zones instead of the expected ones are at least 0.14 away.
+const TOLERANCE: f64 = 0.06;
 
 #[test]
 fn envoy_1_38() {

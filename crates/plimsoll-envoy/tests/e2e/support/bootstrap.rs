@@ -114,6 +114,19 @@ pub(crate) fn with_override_status(mut cluster: Value) -> Value {
     cluster
 }
 
+/// Returns round robin with these rules of zone-aware routing.
+pub(crate) fn zone_aware(rules: &Value) -> Value {
+    let package = "type.googleapis.com/envoy.extensions.load_balancing_policies";
+    let settings = json!({
+        "@type": format!("{package}.round_robin.v3.RoundRobin"),
+        "locality_lb_config": { "zone_aware_lb_config": rules },
+    });
+    let name = "envoy.load_balancing_policies.round_robin";
+    json!({ "load_balancing_policy": { "policies": [
+        { "typed_extension_config": { "name": name, "typed_config": settings } },
+    ] } })
+}
+
 /// Returns load_aware_locality over round robin, with these settings.
 pub(crate) fn load_aware(mut settings: Value) -> Value {
     let policies = "type.googleapis.com/envoy.extensions.load_balancing_policies";
@@ -183,13 +196,15 @@ pub(crate) fn replace(file: &str, content: &Value) {
 
 /// Returns an entry with one endpoint: Envoy merges entries of one locality.
 fn locality(endpoint: Endpoint) -> Value {
-    json!({
-        "locality": { "zone": endpoint.zone },
-        "lb_endpoints": [{
-            "endpoint": { "address": socket(endpoint.address) },
-            "health_status": endpoint.health,
-        }],
-    })
+    let mut host = json!({
+        "endpoint": { "address": socket(endpoint.address) },
+        "health_status": endpoint.health,
+    });
+    if endpoint.health == "DRAINING" {
+        // As the control plane sends it.
+        host["metadata"]["filter_metadata"]["plimsoll"] = json!({ "health_status": "DRAINING" });
+    }
+    json!({ "locality": { "zone": endpoint.zone }, "lb_endpoints": [host] })
 }
 
 pub(crate) fn socket(address: SocketAddr) -> Value {

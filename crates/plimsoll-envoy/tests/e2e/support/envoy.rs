@@ -6,9 +6,9 @@ use std::process::{Command, ExitStatus, Output};
 
 use serde_json::Value;
 
-use super::http::{get, get_json};
-use super::process::Process;
-use super::{envoy_binary, library, wait_for, wait_until};
+use super::{library, wait_for, wait_until};
+use plimsoll_testing::http::{get, get_json};
+use plimsoll_testing::{Process, envoy};
 
 /// Running Envoy; killed when dropped.
 pub(crate) struct Envoy {
@@ -19,7 +19,7 @@ pub(crate) struct Envoy {
 }
 
 fn command(release: &str, file: &Path) -> Command {
-    let mut command = Command::new(envoy_binary(release));
+    let mut command = Command::new(envoy(release));
     command.arg("-c").arg(file);
     command.args([
         "--disable-hot-restart",
@@ -99,6 +99,15 @@ impl Envoy {
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let number = line.and_then(|line| line.split_whitespace().next());
         number.unwrap().parse().unwrap()
+    }
+
+    /// Returns the number of threads with this name.
+    pub(crate) fn threads(&self, name: &str) -> usize {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
+        // A thread may have ended.
+        let names = threads
+            .filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("comm")).ok());
+        names.filter(|comm| comm.trim() == name).count()
     }
 
     /// Returns the CPU time of all threads in seconds.

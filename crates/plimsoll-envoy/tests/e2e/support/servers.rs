@@ -14,6 +14,8 @@ pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     status: AtomicU16,
     requests: AtomicU64,
+    /// Requests that ask for a load report in JSON.
+    asking: AtomicU64,
     /// Reported utilization in thousandths; 0 = no report.
     utilization: AtomicU16,
     /// Time that a response takes, in milliseconds.
@@ -29,6 +31,7 @@ impl Server {
             address: listener.local_addr().unwrap(),
             status: AtomicU16::new(200),
             requests: AtomicU64::new(0),
+            asking: AtomicU64::new(0),
             utilization: AtomicU16::new(0),
             latency: AtomicU16::new(0),
         });
@@ -70,12 +73,20 @@ impl Server {
         self.requests.load(Ordering::Relaxed)
     }
 
+    /// Number of requests so far that ask for a load report in JSON.
+    pub(crate) fn asking(&self) -> u64 {
+        self.asking.load(Ordering::Relaxed)
+    }
+
     fn respond(&self, stream: &TcpStream) -> std::io::Result<()> {
         let mut reader = BufReader::new(stream);
         let mut writer = stream;
         let mut line = String::new();
         stream.set_nodelay(true)?;
         while reader.read_line(&mut line)? > 0 {
+            if line.eq_ignore_ascii_case("endpoint-load-metrics-format: JSON\r\n") {
+                self.asking.fetch_add(1, Ordering::Relaxed);
+            }
             if line == "\r\n" {
                 self.requests.fetch_add(1, Ordering::Relaxed);
                 let latency = self.latency.load(Ordering::Relaxed);

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::http::Connection;
 use super::servers::Server;
+use plimsoll_testing::http::Connection;
 
 /// How many requests got which status; 0 is a broken connection.
 pub(crate) type Statuses = BTreeMap<u16, u64>;

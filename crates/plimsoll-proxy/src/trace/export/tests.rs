@@ -1,11 +1,8 @@
 //! Tests of the exporter without a collector: batches, retries, log lines and counters.
 
-#[path = "../../../../plimsoll-client/tests/support/captured_logs.rs"]
-mod captured_logs;
-
-use captured_logs::CapturedLogs;
 use http::{HeaderMap, Method};
 use plimsoll_core::model::locality::Locality;
+use plimsoll_testing::CapturedLogs;
 use prost::Message as _;
 use tracing::Level;
 
@@ -13,6 +10,7 @@ use super::*;
 use crate::config::{OtlpProtocol, Sampling, TracingConfig};
 use crate::router::RequestView;
 use crate::trace::context::TraceContext;
+use crate::trace::messages::Span;
 
 fn collector(max_cache_size: usize) -> Arc<CollectorConfig> {
     Arc::new(CollectorConfig {
@@ -199,8 +197,8 @@ async fn export_requests_name_the_service_the_library_and_the_node() {
     let mut batch = vec![span(), span()];
     let bytes = task.message(&mut batch);
     assert!(batch.is_empty());
-    let request = ExportRequest::decode(bytes).unwrap();
-    let [resource] = &request.resource_spans[..] else {
+    let request = ExportRequest::<Span>::decode(bytes).unwrap();
+    let [resource] = &request.resource_items[..] else {
         panic!("one resource: {request:?}");
     };
     let attributes = &resource.resource.as_ref().unwrap().attributes;
@@ -208,16 +206,16 @@ async fn export_requests_name_the_service_the_library_and_the_node() {
         KeyValue::text("service.name", "shop"),
         KeyValue::text("telemetry.sdk.name", "plimsoll"),
         KeyValue::text("telemetry.sdk.language", "rust"),
-        KeyValue::text("telemetry.sdk.version", VERSION),
+        KeyValue::text("telemetry.sdk.version", env!("CARGO_PKG_VERSION")),
     ];
     assert_eq!(attributes[..], expected);
-    let scope = &resource.scope_spans[0];
+    let scope = &resource.scope_items[0];
     assert_eq!(scope.scope.as_ref().unwrap().name, "plimsoll");
-    assert_eq!(scope.spans.len(), 2);
+    assert_eq!(scope.items.len(), 2);
     let zone = KeyValue::text("zone", "a");
     assert!(
         scope
-            .spans
+            .items
             .iter()
             .all(|span| span.attributes.contains(&zone))
     );

@@ -1,4 +1,5 @@
-//! Edits weights and traffic fractions of an encoded assignment and keeps everything else.
+//! Edits weights, priorities and traffic fractions of an encoded assignment, and keeps everything
+//! else.
 //!
 //! A relay must not lose fields it does not know, so this works on encoded fields instead of prost
 //! messages.
@@ -7,19 +8,23 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use bytes::{Bytes, BytesMut};
+use plimsoll_core::model::health::HealthStatus;
 use plimsoll_core::model::locality::Locality;
 use prost::Message;
 
-use super::socket_address;
+use super::{put_draining, socket_address};
 use plimsoll_schema::error::DecodeError;
 use plimsoll_schema::field::{RawField, put_field, raw_fields};
 use plimsoll_schema::pb::endpoint::{EndpointMessage, LocalityKeyMessage};
+use plimsoll_schema::pb::metadata::MetadataMessage;
 
 /// Field numbers of `LocalityLbEndpoints` and of `LbEndpoint`.
 const LB_ENDPOINTS: u32 = 2;
 const LOCALITY_WEIGHT: u32 = 3;
+const PRIORITY: u32 = 5;
 const FRACTION: u32 = 10;
 const ENDPOINT: u32 = 1;
+const ENDPOINT_METADATA: u32 = 3;
 const ENDPOINT_WEIGHT: u32 = 4;
 /// Field number of `ClusterLoadAssignment.endpoints`.
 const ENDPOINTS: u32 = 2;
@@ -38,6 +43,8 @@ pub enum Edit {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LocalityEdit {
     pub load_balancing_weight: Edit,
+    /// Priorities must stay without gaps: clients reject others.
+    pub priority: Edit,
     /// Field 10. Set it only for clients that announce support for it (decision 0028).
     pub observed_traffic_fraction: Edit,
 }
@@ -50,6 +57,9 @@ pub struct AssignmentEdits {
     pub other_localities: LocalityEdit,
     /// `load_balancing_weight` of endpoints, by address; other endpoints keep theirs.
     pub endpoint_weights: BTreeMap<SocketAddr, u32>,
+    /// As [`AssignmentOut::draining_in_metadata`](super::AssignmentOut::draining_in_metadata): for
+    /// the module inside Envoy.
+    pub draining_in_metadata: bool,
 }
 
 /// Applies the edits. All other bytes stay unchanged and in order; a new value is appended to the
@@ -93,6 +103,7 @@ fn rewrite_locality(original: &[u8], edits: &AssignmentEdits) -> Result<Vec<u8>,
                 index += 1;
             }
             LOCALITY_WEIGHT if edit.load_balancing_weight != Edit::Keep => {}
+            PRIORITY if edit.priority != Edit::Keep => {}
             FRACTION if edit.observed_traffic_fraction != Edit::Keep => {}
             _ => out.extend_from_slice(field.raw),
         }
@@ -104,6 +115,9 @@ fn rewrite_locality(original: &[u8], edits: &AssignmentEdits) -> Result<Vec<u8>,
         if let Edit::Set(value) = edit {
             put_field(&mut out, number, &value.encode_to_vec());
         }
+    }
+    if let Edit::Set(priority) = edit.priority {
+        prost::encoding::uint32::encode(PRIORITY, &priority, &mut out);
     }
     Ok(out)
 }
@@ -117,20 +131,41 @@ fn put_endpoint(
         Some(address) => edits.endpoint_weights.get(&address),
         None => None,
     };
-    let Some(weight) = weight else {
+    let marks_draining = edits.draining_in_metadata && is_draining(original.value)?;
+    if weight.is_none() && !marks_draining {
         out.extend_from_slice(original.raw);
         return Ok(());
-    };
+    }
     let mut endpoint = Vec::with_capacity(original.value.len() + 8);
     for field in raw_fields(original.value) {
         let field = field?;
-        if field.number != ENDPOINT_WEIGHT {
+        if field.number != ENDPOINT_WEIGHT || weight.is_none() {
             endpoint.extend_from_slice(field.raw);
         }
     }
-    put_field(&mut endpoint, ENDPOINT_WEIGHT, &weight.encode_to_vec());
+    if let Some(weight) = weight {
+        put_field(&mut endpoint, ENDPOINT_WEIGHT, &weight.encode_to_vec());
+    }
+    if marks_draining {
+        // Readers merge it with the metadata that the endpoint has.
+        let mut metadata = MetadataMessage::default();
+        put_draining(&mut metadata);
+        put_field(&mut endpoint, ENDPOINT_METADATA, &metadata.encode_to_vec());
+    }
     put_field(out, LB_ENDPOINTS, &endpoint);
     Ok(())
+}
+
+fn is_draining(lb_endpoint: &[u8]) -> Result<bool, DecodeError> {
+    let health = EndpointHealthMessage::decode(lb_endpoint)?;
+    Ok(health.health_status == HealthStatus::Draining as i32)
+}
+
+/// Field 2 of an `LbEndpoint`, so that the others need not be decoded.
+#[derive(Clone, PartialEq, Eq, Message)]
+struct EndpointHealthMessage {
+    #[prost(int32, tag = "2")]
+    health_status: i32,
 }
 
 /// Returns the address of an endpoint, if it is an IP address that a weight can refer to.

@@ -44,6 +44,8 @@ fn assignment() -> AssignmentOut {
         overprovisioning_factor: Some(150),
         weighted_priority_health: true,
         endpoint_stale_after: Some(Duration::from_secs(30)),
+        extras: Arc::default(),
+        draining_in_metadata: false,
     }
 }
 
@@ -209,6 +211,7 @@ fn edits_change_only_their_fields_and_keep_unknown_ones() {
             LocalityEdit {
                 load_balancing_weight: Edit::Set(9),
                 observed_traffic_fraction: Edit::Set(0),
+                ..Default::default()
             },
         )]),
         endpoint_weights: BTreeMap::from([("[::1]:80".parse().unwrap(), 300)]),
@@ -229,12 +232,80 @@ fn edits_change_only_their_fields_and_keep_unknown_ones() {
         other_localities: LocalityEdit {
             load_balancing_weight: Edit::Remove,
             observed_traffic_fraction: Edit::Remove,
+            ..Default::default()
         },
         ..Default::default()
     };
     let read = decode_assignment(&rewrite_assignment(&written, &gone).unwrap()).unwrap();
     assert_eq!(read.endpoints()[0].load_balancing_weight, 0);
     assert!(read.fractions(FractionSource::EdsField).is_empty());
+}
+
+/// The module inside Envoy reads the status there; the rest of the metadata stays.
+#[test]
+fn draining_endpoints_of_another_server_say_so_in_their_metadata() {
+    let endpoint = |last: u8, health_status| EndpointOut {
+        health_status,
+        metadata: [("stage", "canary".into())].into_iter().collect(),
+        ..LbEndpoint::new(([10, 0, 0, last], 80).into())
+    };
+    let out = |draining_in_metadata| AssignmentOut {
+        cluster_name: "orders".into(),
+        localities: vec![LocalityOut {
+            endpoints: vec![
+                endpoint(1, HealthStatus::Draining),
+                endpoint(2, HealthStatus::Unhealthy),
+            ],
+            ..Default::default()
+        }],
+        draining_in_metadata,
+        ..Default::default()
+    };
+    let original = encode_assignment(&out(false));
+    let edits = AssignmentEdits {
+        draining_in_metadata: true,
+        ..Default::default()
+    };
+    let written = rewrite_assignment(&original, &edits).unwrap();
+    let read = |bytes: &[u8]| AssignmentMessage::decode(bytes).unwrap();
+    assert_eq!(read(&written), read(&encode_assignment(&out(true))));
+    assert_ne!(written, original);
+    let healthy = encode_assignment(&AssignmentOut {
+        localities: Vec::new(),
+        ..out(false)
+    });
+    assert_eq!(rewrite_assignment(&healthy, &edits).unwrap(), healthy);
+}
+
+#[test]
+fn a_locality_can_get_another_priority() {
+    let zone = |name: &str, priority| LocalityOut {
+        locality: Locality::zone_only(name),
+        priority,
+        ..Default::default()
+    };
+    let with = |b, c| {
+        let localities = vec![zone("a", 0), zone("b", b), zone("c", c)];
+        let out = AssignmentOut {
+            localities,
+            ..assignment()
+        };
+        encode_assignment(&out)
+    };
+    let to = |priority| LocalityEdit {
+        priority: Edit::Set(priority),
+        ..Default::default()
+    };
+    let edits = AssignmentEdits {
+        localities: BTreeMap::from([
+            ((0, Locality::zone_only("b")), to(1)),
+            ((1, Locality::zone_only("c")), to(2)),
+        ]),
+        ..Default::default()
+    };
+    let moved = rewrite_assignment(&with(0, 1), &edits).unwrap();
+    let read = |bytes: &[u8]| decode_assignment(bytes).unwrap();
+    assert_eq!(read(&moved), read(&with(1, 2)));
 }
 
 #[test]
@@ -348,6 +419,7 @@ proptest! {
         let edit = LocalityEdit {
             load_balancing_weight: Edit::Set(weight),
             observed_traffic_fraction: Edit::Set(share),
+            ..Default::default()
         };
         let mut edits = AssignmentEdits { other_localities: edit, ..Default::default() };
         for entry in &mut out.localities {

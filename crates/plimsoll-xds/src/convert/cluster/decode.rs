@@ -111,6 +111,11 @@ fn config_parts(
             .and_then(|ours| ours.locality_sampling)
             .map(|number| named(number, "plimsoll.locality_sampling"))
             .transpose()?,
+        endpoint_load_metrics_format: message
+            .plimsoll
+            .and_then(|ours| ours.endpoint_load_metrics_format)
+            .map(|number| named(number, "plimsoll.endpoint_load_metrics_format"))
+            .transpose()?,
         health_checking: HealthChecking {
             active: !message.health_checks.is_empty(),
             ignore_new_hosts_until_first_hc: common.ignore_new_hosts_until_first_hc,

@@ -75,6 +75,7 @@ pub(super) fn load_aware_locality(
         spill_controller: named(message.spill_controller, "spill_controller")?,
         local_probe_fraction: message.local_probe_fraction,
         demand_feed_forward: message.demand_feed_forward,
+        demand_feed_forward_percent: message.demand_feed_forward_percent,
         _non_exhaustive: (),
     })?;
     let endpoint = child(

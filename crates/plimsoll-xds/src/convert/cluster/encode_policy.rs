@@ -103,22 +103,47 @@ pub(super) fn put(
             typed("load_aware_locality", "LoadAwareLocality", &message)
         }
     };
-    let policy = match config.lb_subset_config() {
-        Some(subsets) => typed("subset", "Subset", &subset::encode(subsets, policy, own)),
-        None => policy,
+    let known = known_everywhere(config, locality);
+    let supported: Vec<_> = std::iter::once(policy).chain(known).collect();
+    let mut policies = match config.lb_subset_config() {
+        Some(subsets) => {
+            let message = subset::encode(subsets, supported, own);
+            vec![typed("subset", "Subset", &message)]
+        }
+        None => supported,
     };
-    let mut policies = vec![policy];
     if locality == LocalityDelivery::Module {
         policies.insert(0, module::policy(config));
     }
     cluster.load_balancing_policy = Some(list(policies));
     if own {
-        cluster.plimsoll = config
-            .written_locality_sampling()
-            .map(|sampling| PlimsollMessage {
-                locality_sampling: Some(number(sampling)),
-            });
+        cluster.plimsoll = extensions(config);
     }
+}
+
+/// Returns what an Envoy takes that does not know the policy: `load_aware_locality` came with 1.40,
+/// and a cluster whose only policy is unknown is a NACK.
+fn known_everywhere(config: &ClusterConfig, locality: LocalityDelivery) -> Option<PolicyMessage> {
+    let is_envoy = matches!(locality, LocalityDelivery::Stock | LocalityDelivery::Module);
+    config.load_aware_locality().filter(|_| is_envoy)?;
+    let by_zone = LocalityLbConfigMessage {
+        zone_aware_lb_config: Some(ZoneAwareMessage::default()),
+        locality_weighted_lb_config: None,
+    };
+    Some(endpoint_policy(
+        config.endpoint_policy(),
+        Some(by_zone),
+        false,
+    ))
+}
+
+/// Returns the settings of a cluster that Envoy does not have, if some are written.
+pub(super) fn extensions(config: &ClusterConfig) -> Option<PlimsollMessage> {
+    let ours = PlimsollMessage {
+        locality_sampling: config.written_locality_sampling().map(number),
+        endpoint_load_metrics_format: config.endpoint_load_metrics_format().map(number),
+    };
+    Some(ours).filter(|ours| *ours != PlimsollMessage::default())
 }
 
 /// Returns whether the policy's message has no locality field; with `own` (Plimsoll) it has one.
@@ -432,6 +457,8 @@ fn load_aware_locality(
             SpillController::Headroom => None,
             SpillController::Convergent => Some(settings.demand_feed_forward()),
         },
+        demand_feed_forward_percent: Some(settings.demand_feed_forward_percent())
+            .filter(|percent| (1..100).contains(percent)),
         ..message
     }
 }

@@ -12,18 +12,22 @@ use super::encode_policy;
 use super::module;
 use plimsoll_schema::error::DecodeError;
 use plimsoll_schema::field::{put_field, raw_fields};
-use plimsoll_schema::pb::ConfigSourceMessage;
-use plimsoll_schema::pb::cluster::ClusterMessage;
+use plimsoll_schema::pb::cluster::{ClusterMessage, CommonLbConfigMessage};
+use plimsoll_schema::pb::{ConfigSourceMessage, PercentMessage};
 
 /// Field numbers of a cluster that choose a policy: `lb_policy`, `lb_subset_config`, the four
 /// policy settings, `load_balancing_policy`, and the `plimsoll` extension.
-const POLICY: [u32; 8] = [6, 22, 23, 37, 41, 52, 56, 50_002];
+const POLICY: [u32; 8] = [6, 22, 23, 37, 41, 52, 56, EXTENSIONS];
 /// Field number of `common_lb_config`.
 const COMMON: u32 = 27;
 /// Policy fields within `common_lb_config`: `zone_aware_lb_config`, `locality_weighted_lb_config`,
 /// `consistent_hashing_lb_config`.
 const COMMON_POLICY: [u32; 3] = [2, 3, 7];
+/// Field number of `healthy_panic_threshold` within `common_lb_config`.
+const PANIC_THRESHOLD: u32 = 1;
 const LRS_SERVER: u32 = 42;
+/// Field number of `plimsoll`, the settings that Envoy does not have.
+const EXTENSIONS: u32 = 50_002;
 /// Field number of `typed_extension_protocol_options`.
 const PROTOCOL_OPTIONS: u32 = 36;
 
@@ -41,7 +45,7 @@ pub fn rewrite_cluster_policy(
     if needs_filter {
         let read = ClusterMessage::decode(original)?;
         policy.typed_extension_protocol_options = read.typed_extension_protocol_options;
-        module::put_orca_filter(&mut policy, config);
+        module::put_orca_filter(&mut policy, config, original);
     }
     let mut out = BytesMut::with_capacity(original.len() + policy.encoded_len());
     for field in raw_fields(original) {
@@ -51,7 +55,7 @@ pub fn rewrite_cluster_policy(
             continue;
         }
         if field.number == COMMON && field.is_length_delimited {
-            let common = without_policy(field.value);
+            let common = without(field.value, &COMMON_POLICY);
             match common.map_err(|error| error.under("common_lb_config"))? {
                 same if same.len() == field.value.len() => out.extend_from_slice(field.raw),
                 common => put_field(&mut out, COMMON, &common),
@@ -79,11 +83,55 @@ pub fn rewrite_load_reporting(original: &[u8]) -> Result<Bytes, DecodeError> {
     Ok(out.freeze())
 }
 
-fn without_policy(common: &[u8]) -> Result<Vec<u8>, DecodeError> {
-    let mut out = Vec::with_capacity(common.len());
-    for field in raw_fields(common) {
+/// Sets `common_lb_config.healthy_panic_threshold`, in percent. All other bytes stay unchanged and
+/// in order.
+pub fn rewrite_panic_threshold(original: &[u8], percent: u32) -> Result<Bytes, DecodeError> {
+    let mut own = CommonLbConfigMessage {
+        healthy_panic_threshold: Some(PercentMessage {
+            value: f64::from(percent),
+        }),
+        ..Default::default()
+    }
+    .encode_to_vec();
+    let mut out = BytesMut::with_capacity(original.len() + own.len() + 4);
+    for field in raw_fields(original) {
         let field = field?;
-        if !COMMON_POLICY.contains(&field.number) {
+        if field.number != COMMON || !field.is_length_delimited {
+            out.extend_from_slice(field.raw);
+            continue;
+        }
+        let mut common = without(field.value, &[PANIC_THRESHOLD])
+            .map_err(|error| error.under("common_lb_config"))?;
+        common.append(&mut own);
+        put_field(&mut out, COMMON, &common);
+    }
+    if !own.is_empty() {
+        put_field(&mut out, COMMON, &own);
+    }
+    Ok(out.freeze())
+}
+
+/// Sets the settings that Envoy does not have (`plimsoll`) to those of `config`. All other bytes
+/// stay unchanged and in order. For Plimsoll data planes only.
+pub fn rewrite_extensions(original: &[u8], config: &ClusterConfig) -> Result<Bytes, DecodeError> {
+    let mut out = BytesMut::with_capacity(original.len() + 8);
+    for field in raw_fields(original) {
+        let field = field?;
+        if field.number != EXTENSIONS {
+            out.extend_from_slice(field.raw);
+        }
+    }
+    if let Some(extensions) = encode_policy::extensions(config) {
+        put_field(&mut out, EXTENSIONS, &extensions.encode_to_vec());
+    }
+    Ok(out.freeze())
+}
+
+fn without(message: &[u8], numbers: &[u32]) -> Result<Vec<u8>, DecodeError> {
+    let mut out = Vec::with_capacity(message.len());
+    for field in raw_fields(message) {
+        let field = field?;
+        if !numbers.contains(&field.number) {
             out.extend_from_slice(field.raw);
         }
     }

@@ -82,7 +82,12 @@ fn selector(message: SubsetSelectorMessage) -> Result<SubsetSelectorParts, Field
 }
 
 /// Encodes `subset.v3.Subset` around `child`, with Plimsoll's extension fields if `own`.
-pub(super) fn encode(config: &LbSubsetConfig, child: PolicyMessage, own: bool) -> SubsetMessage {
+/// Encodes the settings, with the policies of subsets in the order of preference.
+pub(super) fn encode(
+    config: &LbSubsetConfig,
+    policies: Vec<PolicyMessage>,
+    own: bool,
+) -> SubsetMessage {
     let parts = config.parts();
     let selectors = parts.subset_selectors.iter();
     SubsetMessage {
@@ -95,7 +100,7 @@ pub(super) fn encode(config: &LbSubsetConfig, child: PolicyMessage, own: bool) -
         panic_mode_any: parts.panic_mode_any,
         list_as_any: parts.list_as_any,
         metadata_fallback_policy: number(parts.metadata_fallback_policy),
-        subset_lb_policy: Some(list(vec![child])),
+        subset_lb_policy: Some(list(policies)),
         allow_redundant_keys: parts.allow_redundant_keys,
         max_subsets: parts.max_subsets.filter(|_| own),
     }

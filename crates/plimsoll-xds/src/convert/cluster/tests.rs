@@ -2,16 +2,25 @@
 
 mod subset;
 
-use plimsoll_core::model::cluster::{ClusterConfigParts, LocalityPolicy};
+use plimsoll_core::model::cluster::{ClusterConfigParts, LocalityPolicy, LocalitySampling};
 use plimsoll_core::model::endpoint_policy::EndpointPolicy;
 use plimsoll_core::model::orca::MetricName;
+use plimsoll_core::model::subset::{LbSubsetConfig, LbSubsetConfigParts, SubsetSelectorParts};
 use plimsoll_core::model::zone_aware::{LocalityBasis, ZoneAware};
 use proptest::prelude::*;
 
 use super::*;
 use crate::convert::hex::{hex, message};
 use crate::yaml::parse_cluster;
+use std::collections::BTreeMap;
+
 use plimsoll_schema::field::{put_field, raw_fields};
+use plimsoll_schema::pb::AnyMessage;
+use plimsoll_schema::pb::policy::{LoadBalancingPolicyMessage, RandomMessage, ZoneAwareMessage};
+use plimsoll_schema::pb::subset::SubsetMessage;
+use plimsoll_schema::pb::upstream::{
+    ExplicitHttpConfigMessage, Http2Message, HttpProtocolOptionsMessage,
+};
 
 /// Policies as YAML, compared with the same policies as bytes.
 const POLICIES: &[&str] = &[
@@ -98,6 +107,19 @@ const STOCK: [LocalityDelivery; 6] = [
     LocalityDelivery::Grpc,
 ];
 
+/// Protocol options of a cluster with HTTP/2.
+pub(super) fn http2() -> BTreeMap<String, AnyMessage> {
+    let options = HttpProtocolOptionsMessage {
+        explicit_http_config: Some(ExplicitHttpConfigMessage {
+            http2_protocol_options: Some(Http2Message::default()),
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    let any = AnyMessage::pack(HTTP_PROTOCOL_OPTIONS, &options);
+    BTreeMap::from([(HTTP_PROTOCOL_OPTIONS.to_owned(), any)])
+}
+
 #[test]
 fn a_cluster_matches_another_encoder() {
     let config = yaml(
@@ -105,13 +127,16 @@ fn a_cluster_matches_another_encoder() {
          {min_cluster_size: 1}}}",
     );
     let metrics = ["cpu_utilization".to_owned()];
-    let http2 = Http2Message::default();
+    let settings = ClusterMessage {
+        connect_timeout: Some(Duration::from_secs(1).into()),
+        lrs_report_endpoint_metrics: metrics.to_vec(),
+        typed_extension_protocol_options: http2(),
+        ..Default::default()
+    };
     let cluster = ClusterOut {
-        connect_timeout: Duration::from_secs(1),
+        settings: Some(&settings),
         eds_service_name: Some("svc"),
         load_reporting: true,
-        lrs_report_endpoint_metrics: &metrics,
-        http2: Some(&http2),
         update_merge_window: Some(Duration::ZERO),
         ..ClusterOut::new(
             &config,
@@ -221,6 +246,27 @@ fn locality_sampling_is_the_same_in_files_and_messages_and_may_be_unset() {
 }
 
 #[test]
+fn a_format_of_load_reports_is_delivered_to_plimsoll_only() {
+    for (value, number) in [("TEXT", 0), ("JSON", 1), ("BIN", 2)] {
+        let text = format!("{{name: up, plimsoll: {{endpoint_load_metrics_format: {value}}}}}");
+        let config = parse_cluster(&text).unwrap();
+        let format = config.endpoint_load_metrics_format().unwrap();
+        assert_eq!(format.header_value(), value);
+        let encode = |locality| encode_cluster(&ClusterOut::new(&config, locality));
+        let bytes = encode(LocalityDelivery::AsConfigured);
+        let message = ClusterMessage::decode(bytes.clone()).unwrap();
+        let written = message.plimsoll.unwrap().endpoint_load_metrics_format;
+        assert_eq!(written, Some(number), "{value}");
+        assert_eq!(decode_cluster(&bytes).unwrap().config, config);
+        let stock = ClusterMessage::decode(encode(LocalityDelivery::Stock)).unwrap();
+        assert_eq!(stock.plimsoll, None);
+    }
+    let error = parse_cluster("{name: up, plimsoll: {endpoint_load_metrics_format: XML}}");
+    let path = "plimsoll.endpoint_load_metrics_format";
+    assert_eq!(error.unwrap_err().path(), path);
+}
+
+#[test]
 fn plimsoll_combines_client_side_weights_with_zone_aware_routing() {
     let config = yaml(POLICIES[13]);
     assert_eq!(
@@ -291,6 +337,69 @@ fn each_delivery_encodes_its_locality_policy() {
     );
     let none = read(LocalityDelivery::None);
     assert_eq!(*none.locality_policy(), LocalityPolicy::default());
+}
+
+/// Messages of the policies of a list, in order.
+fn message_names(list: &LoadBalancingPolicyMessage) -> Vec<String> {
+    let policies = list.policies.iter();
+    let any = policies.filter_map(|policy| {
+        policy
+            .typed_extension_config
+            .as_ref()?
+            .typed_config
+            .as_ref()
+    });
+    let name = |any: &AnyMessage| any.type_url.rsplit('.').next().map(ToOwned::to_owned);
+    any.filter_map(name).collect()
+}
+
+/// Envoys before 1.40 do not know `load_aware_locality`.
+#[test]
+fn load_aware_locality_is_followed_by_a_policy_that_every_envoy_has() {
+    let subsets = LbSubsetConfig::try_new(LbSubsetConfigParts {
+        subset_selectors: vec![SubsetSelectorParts {
+            keys: vec!["version".to_owned()],
+            ..Default::default()
+        }],
+        ..Default::default()
+    });
+    let alone = yaml(POLICIES[10]).into_parts();
+    let within = ClusterConfigParts {
+        lb_subset_config: Some(subsets.unwrap()),
+        ..alone.clone()
+    };
+    let [alone, within] = [alone, within].map(|parts| ClusterConfig::try_new(parts).unwrap());
+    let sent = |config: &ClusterConfig, locality| {
+        let bytes = encode_cluster(&ClusterOut::new(config, locality));
+        ClusterMessage::decode(bytes)
+            .unwrap()
+            .load_balancing_policy
+            .unwrap()
+    };
+    let both = ["LoadAwareLocality", "Random"];
+    assert_eq!(message_names(&sent(&alone, LocalityDelivery::Stock)), both);
+    let module = sent(&alone, LocalityDelivery::Module);
+    assert_eq!(message_names(&module)[1..], both);
+    let plimsoll = sent(&alone, LocalityDelivery::AsConfigured);
+    assert_eq!(message_names(&plimsoll), both[..1]);
+    let outer = sent(&within, LocalityDelivery::Stock);
+    assert_eq!(message_names(&outer), ["Subset"]);
+    let subset = outer.policies[0].typed_extension_config.as_ref().unwrap();
+    let body = &subset.typed_config.as_ref().unwrap().value;
+    let inner = SubsetMessage::decode(&body[..])
+        .unwrap()
+        .subset_lb_policy
+        .unwrap();
+    assert_eq!(message_names(&inner), both);
+    // The second one routes by zone, as without any policy.
+    let second = inner.policies[1].typed_extension_config.as_ref().unwrap();
+    let body = &second.typed_config.as_ref().unwrap().value;
+    let random = RandomMessage::decode(&body[..]).unwrap();
+    let locality = random.locality_lb_config.unwrap();
+    assert_eq!(
+        locality.zone_aware_lb_config,
+        Some(ZoneAwareMessage::default())
+    );
 }
 
 #[test]
@@ -549,6 +658,55 @@ fn replacing_a_policy_changes_nothing_else() {
         .map(|field| field.unwrap().number)
         .collect();
     assert_eq!(policy, [41]);
+}
+
+#[test]
+fn setting_a_panic_threshold_changes_nothing_else() {
+    // Name, common with panic threshold and an unknown field, unknown 99, policy, common again.
+    let original = hex(
+        "0a0178 da0111 0a09090000000000003e40 9a0603616263 9a0603646566 aa0200 \
+                        da010b 0a09090000000000003e40",
+    );
+    let written = rewrite_panic_threshold(&original, 20).unwrap();
+    let expected = hex(
+        "0a0178 da0111 9a0603616263 0a09090000000000003440 9a0603646566 aa0200 \
+                        da0100",
+    );
+    assert_eq!(written, expected);
+    let without = hex("0a0178 9a0603616263");
+    let written = rewrite_panic_threshold(&without, 20).unwrap();
+    assert_eq!(written[..without.len()], without);
+    assert_eq!(
+        decode_cluster(&written).unwrap().config.panic_threshold(),
+        20
+    );
+    assert!(rewrite_panic_threshold(&hex("da01020a09"), 20).is_err());
+}
+
+#[test]
+fn setting_what_envoy_does_not_have_keeps_the_policy() {
+    let theirs = encode_cluster(&ClusterOut::new(
+        &yaml(POLICIES[0]),
+        LocalityDelivery::AsConfigured,
+    ));
+    let sampled = |sampling: &str| {
+        parse_cluster(&format!(
+            "{{name: x, plimsoll: {{locality_sampling: {sampling}}}}}"
+        ))
+        .unwrap()
+    };
+    for (sampling, expected) in [
+        ("LOW_DISCREPANCY", LocalitySampling::LowDiscrepancy),
+        ("RANDOM", LocalitySampling::Random),
+    ] {
+        let written = rewrite_extensions(&theirs, &sampled(sampling)).unwrap();
+        let read = decode_cluster(&written).unwrap().config;
+        assert_eq!(read.written_locality_sampling(), Some(expected));
+        let before = decode_cluster(&theirs).unwrap().config;
+        assert_eq!(read.endpoint_policy(), before.endpoint_policy());
+        assert_eq!(read.locality_policy(), before.locality_policy());
+    }
+    assert!(rewrite_extensions(&hex("0a05"), &sampled("RANDOM")).is_err());
 }
 
 #[test]

@@ -8,11 +8,11 @@ use crate::upstream::{
     HealthCheck, HealthCheckKind, HealthCheckParts, HttpHealthCheck, HttpVersion, StatusRange,
     payload_text,
 };
-use plimsoll_schema::pb::route::HeaderValueOptionMessage;
-use plimsoll_schema::pb::upstream::{
+use plimsoll_schema::pb::health_check::{
     GrpcCheckMessage, HealthCheckMessage, HttpCheckMessage, Int64RangeMessage, PayloadMessage,
     TcpCheckMessage,
 };
+use plimsoll_schema::pb::route::HeaderValueOptionMessage;
 use plimsoll_schema::pb::{duration, under};
 
 /// Decodes the health checks of a cluster; error paths start at the cluster.

@@ -36,8 +36,8 @@ fn a_listener_with_rds() {
     assert_eq!(error.path(), "api_listener");
 }
 
-fn filter(name: &str, type_name: &str, is_optional: bool) -> FilterMessage {
-    FilterMessage {
+fn filter(name: &str, type_name: &str, is_optional: bool) -> HttpFilterMessage {
+    HttpFilterMessage {
         name: name.to_owned(),
         typed_config: Some(AnyMessage::pack(type_name, &())),
         is_optional,

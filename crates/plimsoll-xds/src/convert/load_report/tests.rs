@@ -25,6 +25,7 @@ fn counts() -> UpstreamLocalityStats {
         total_successful_requests: 100,
         total_error_requests: 2,
         total_requests_in_progress: 3,
+        total_unissued_requests: None,
     }
 }
 
@@ -85,6 +86,7 @@ fn a_report_of_another_encoder_is_decoded() {
     assert_eq!(node.node.cluster.as_ref(), "fleet");
     assert_eq!(node.client_features, ["f"]);
     assert_eq!(read.cluster_stats, [kept()]);
+    assert_eq!(read.refused_requests, [1], "without a category");
 }
 
 #[test]
@@ -97,6 +99,8 @@ fn a_reduced_report_survives_a_round_trip() {
     let request = LoadStatsRequest {
         node: Some(decode_node(&hex(NODE)[2..]).unwrap()),
         cluster_stats: vec![kept()],
+        // Categories are not encoded.
+        refused_requests: vec![kept().total_dropped_requests],
     };
     let bytes = encode_load_stats_request(&request);
     assert_eq!(decode_load_stats_request(bytes.into()).unwrap(), request);
@@ -198,6 +202,7 @@ proptest! {
                 total_successful_requests: success,
                 total_error_requests: error,
                 total_requests_in_progress: active,
+                total_unissued_requests: (priority % 2 == 0).then_some(error),
             }
         });
         let request = LoadStatsRequest {
@@ -208,6 +213,7 @@ proptest! {
                 total_dropped_requests: dropped,
                 load_report_interval: Duration::new(seconds, nanos),
             }],
+            refused_requests: vec![dropped],
         };
         let bytes = encode_load_stats_request(&request);
         prop_assert_eq!(decode_load_stats_request(bytes.into()).unwrap(), request);

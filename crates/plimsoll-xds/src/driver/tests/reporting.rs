@@ -18,7 +18,7 @@ fn stats(cluster: &str, dropped: u64) -> ClusterStats {
 pub(super) fn hello(id: &str, features: &[&str]) -> Vec<u8> {
     wire::encode_load_stats_request(&LoadStatsRequest {
         node: Some(node(id, features)),
-        cluster_stats: Vec::new(),
+        ..Default::default()
     })
 }
 
@@ -26,6 +26,7 @@ pub(super) fn report(dropped: u64) -> Vec<u8> {
     wire::encode_load_stats_request(&LoadStatsRequest {
         node: None,
         cluster_stats: vec![stats("orders", dropped)],
+        ..Default::default()
     })
 }
 
@@ -58,7 +59,7 @@ async fn a_stream_reports_for_one_node_only() {
         change(&mut info.node);
         let request = LoadStatsRequest {
             node: Some(info),
-            cluster_stats: Vec::new(),
+            ..Default::default()
         };
         wire::encode_load_stats_request(&request)
     };
@@ -101,6 +102,7 @@ async fn requests_beyond_a_limit_end_their_stream_and_are_told_to_the_handler() 
     let request = LoadStatsRequest {
         node: None,
         cluster_stats: vec![stats("orders", 1); 3],
+        ..Default::default()
     };
     peer.send(wire::encode_load_stats_request(&request)).await;
     let status = peer.status().await;

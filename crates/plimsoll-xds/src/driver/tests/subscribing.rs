@@ -194,6 +194,40 @@ async fn the_client_fails_over_and_returns_to_the_preferred_server() {
     }
 }
 
+/// A server that accepts connections but refuses streams must not take clients away from a
+/// fallback server that works.
+#[tokio::test]
+async fn a_preferred_server_is_used_again_once_it_answers() {
+    for variant in VARIANTS {
+        let (first, second) = (Server::start().await, Server::start().await);
+        let address = first.address.to_string();
+        let (best, next) = (first.options().uri, second.options().uri);
+        let servers = Servers::new(first.options(), [second.options()]);
+        first.stop().await;
+        second.control.views.send_replace(view(1));
+        let mut subscriber = Subscriber::start_with(servers.clone(), variant);
+        subscriber.subscribe(CLUSTER, "orders").await;
+        assert_eq!(subscriber.updated().await, 1);
+        let options = ServerOptions {
+            max_streams: 0,
+            ..ServerOptions::default()
+        };
+        let mut refusing = Server::start_with(options, &address).await;
+        for _ in 0..3 {
+            let refused = |seen| matches!(seen, Event::Refused(..)).then_some(());
+            refusing.find(refused).await;
+        }
+        second.control.views.send_replace(view(2));
+        assert_eq!(subscriber.updated().await, 2);
+        assert_eq!(servers.current().uri, next);
+        refusing.stop().await;
+        let first = Server::start_with(ServerOptions::default(), &address).await;
+        first.control.views.send_replace(view(3));
+        assert_eq!(subscriber.updated().await, 3);
+        assert_eq!(servers.current().uri, best);
+    }
+}
+
 #[tokio::test]
 async fn a_client_ends_when_its_owner_is_dropped() {
     let server = Server::start().await;

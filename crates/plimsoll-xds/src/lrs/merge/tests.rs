@@ -20,6 +20,7 @@ fn locality(zone: &str, issued: u64, in_progress: u64) -> LocalityLoadStats {
             total_successful_requests: issued,
             total_error_requests: 1,
             total_requests_in_progress: in_progress,
+            total_unissued_requests: None,
         },
         load_metric_stats: [("named_metrics.foo".into(), metric)].into(),
         endpoints: vec![UpstreamEndpointStats {

@@ -52,6 +52,7 @@ fn request(node: Option<NodeInfo>, issued: &[&str]) -> LoadStatsRequest {
     LoadStatsRequest {
         node,
         cluster_stats: issued.iter().map(stats).collect(),
+        ..Default::default()
     }
 }
 

@@ -80,7 +80,7 @@ fn every_field_is_read() {
          oob_reporting_config: {port_value: 9001, authority: orca.example}, \
          utilization_precedence: NAMED_METRICS_FIRST, cold_start: HOST_COUNT, \
          remote_mean: REPORTING_ONLY, spill_controller: CONVERGENT, local_probe_fraction: 0.1, \
-         demand_feed_forward: false,",
+         demand_feed_forward: true, demand_feed_forward_percent: 7,",
         &[ROUND_ROBIN],
     ));
     let expected = LoadAwareLocality::try_new(LoadAwareLocalityParts {
@@ -104,7 +104,8 @@ fn every_field_is_read() {
         remote_mean: RemoteMean::ReportingOnly,
         spill_controller: SpillController::Convergent,
         local_probe_fraction: Some(0.1),
-        demand_feed_forward: Some(false),
+        demand_feed_forward: Some(true),
+        demand_feed_forward_percent: Some(7),
         ..Default::default()
     });
     assert_eq!(settings(&config), &expected.unwrap());

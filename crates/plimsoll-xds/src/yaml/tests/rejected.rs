@@ -219,6 +219,16 @@ fn invalid_typed_policy_values_are_rejected_at_their_field() {
 fn invalid_clusters_are_rejected_at_their_field() {
     for (text, path, reason) in [
         (
+            "health_checks: {}",
+            "health_checks",
+            "invalid type: map, expected a sequence",
+        ),
+        (
+            "typed_extension_protocol_options: []",
+            "typed_extension_protocol_options",
+            "invalid type: sequence, expected a map of keys and values",
+        ),
+        (
             "lb_policy: ROUNDROBIN",
             "lb_policy",
             "expected one of ROUND_ROBIN, LEAST_REQUEST",
@@ -367,7 +377,7 @@ fn deep_nesting_is_rejected() {
     for (open, close) in [("{a: ", "}"), ("[", "]"), ("{\"a\":", "}")] {
         let nested = |depth: usize| {
             let (open, close) = (open.repeat(depth), close.repeat(depth));
-            format!("{{name: a, metadata: {open}1{close}}}")
+            format!("{{name: a, metadata: {{filter_metadata: {{x: {{a: {open}1{close}}}}}}}}}")
         };
         accepted(&nested(20));
         for depth in [32, 100, 1_000] {

@@ -129,7 +129,7 @@ fn fields_that_are_not_about_load_balancing_are_accepted() {
         "metadata: {filter_metadata: {envoy.lb: {a: null}}}",
         "lrs_server: {self: {}}",
         "dns_lookup_family: V4_ONLY",
-        "wait_for_warm_on_init:",
+        "wait_for_warm_on_init: false",
     ] {
         let text = format!("name: a\n{field}\n");
         assert_eq!(accepted(&text), plain, "{field}");
@@ -171,7 +171,8 @@ fn json_and_anchors_are_supported() {
                    "least_request_lb_config": {"choice_count": 3}}"#;
     let yaml = "name: a\nlb_policy: LEAST_REQUEST\nleast_request_lb_config:\n  choice_count: 3\n";
     assert_eq!(accepted(json), accepted(yaml));
-    let shared = "metadata: &three\n  choice_count: 3\nname: a\nlb_policy: LEAST_REQUEST\n";
+    let shared = "typed_extension_protocol_options: {x: {'@type': y, z: &three \
+                  {choice_count: 3}}}\nname: a\nlb_policy: LEAST_REQUEST\n";
     let alias = format!("{shared}least_request_lb_config: *three\n");
     let merged = format!("{shared}least_request_lb_config: {{<<: *three}}\n");
     assert_eq!(accepted(&alias), accepted(yaml));

@@ -196,7 +196,7 @@ fn unsupported_fields_are_rejected() {
         (
             EDS,
             "lrs_server:",
-            "transport_socket_matches: []\nlrs_server:",
+            "transport_socket_matches: [{name: a}]\nlrs_server:",
             "transport_socket_matches",
         ),
         (

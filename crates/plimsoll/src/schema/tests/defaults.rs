@@ -49,19 +49,22 @@ fn seconds(time: Duration) -> String {
 fn defaults_of_the_control_plane_match() {
     let (name, text) = ("x".to_owned(), "{}".to_owned());
     let config = ControlConfig::parse(&ConfigFile { name, text }, &[]).unwrap();
-    let planner = &config.planner;
+    let planner = &config.reporting.planner;
     check(
         Subject::Control,
         "",
         &[
-            ("listen", config.listen.to_string()),
-            ("admin", config.admin.unwrap().to_string()),
+            ("listen", config.addresses.listen.to_string()),
+            ("admin", config.addresses.admin.unwrap().to_string()),
         ],
     );
     check(
         Subject::Control,
         "LoadReporting",
-        &[("interval", seconds(config.load_reporting_interval))],
+        &[(
+            "interval",
+            seconds(config.reporting.load_reporting_interval),
+        )],
     );
     check(
         Subject::Control,
@@ -82,9 +85,9 @@ fn defaults_of_the_control_plane_match() {
         &[
             (
                 "local_cluster_names",
-                format!("[{}]", config.local_cluster_names.join(", ")),
+                format!("[{}]", config.fleets.local_cluster_names.join(", ")),
             ),
-            ("leave_after", seconds(config.leave_after)),
+            ("leave_after", seconds(config.fleets.leave_after)),
         ],
     );
 }
@@ -112,7 +115,7 @@ fn defaults_of_the_proxy_match() {
     );
     check(
         Subject::Proxy,
-        "CommonOptions",
+        "DownstreamHttpProtocolOptions",
         &[
             ("idle_timeout", some(http.idle_timeout)),
             ("max_headers_count", http.max_headers.to_string()),

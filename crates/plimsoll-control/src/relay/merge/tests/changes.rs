@@ -1,4 +1,4 @@
-//! Tests of what follows when a resource, a subscription or the overlay changes.
+//! Tests of what follows when a resource, a subscription or the patch changes.
 
 use super::*;
 
@@ -27,7 +27,7 @@ fn missing(type_url: &str, name: &str) -> ClientEvent {
 
 #[test]
 fn only_repeated_assignments_are_passed_on() {
-    let mut merge = merge(overlay(NodeClass::Grpc, "", 1));
+    let mut merge = merge(patch(NodeClass::Grpc, "", 1));
     let (cluster, endpoints) = (cluster_bytes("orders", None), assignment_bytes("orders"));
     let epoch = |view: &View, type_url| view.get(type_url).unwrap().get("orders").unwrap().epoch;
     merge.handle_upstream(repeated(CLUSTER, "orders", &cluster, 5));
@@ -58,7 +58,7 @@ fn learned(merge: &mut Merge) -> Vec<String> {
 
 /// A cluster `orders` of gRPC clients, and the assignments `orders` and `others`.
 fn with_assignments() -> Merge {
-    let mut merge = merge(overlay(NodeClass::Grpc, "", 1));
+    let mut merge = merge(patch(NodeClass::Grpc, "", 1));
     merge.handle_upstream(updated(CLUSTER, "orders", &cluster_bytes("orders", None)));
     for name in ["orders", "others"] {
         let endpoints = assignment_bytes(name);
@@ -109,13 +109,13 @@ fn the_assignment_of_a_cluster_is_the_one_that_it_names_now() {
 }
 
 #[test]
-fn a_new_overlay_rewrites_clusters_and_unchanged_ones_keep_their_version() {
+fn a_new_patch_rewrites_clusters_and_unchanged_ones_keep_their_version() {
     let cluster = cluster_bytes("orders", None);
     let resource = Resource {
         version: "v7".into(),
         ..Resource::new("orders", cluster)
     };
-    let mut merge = merge(overlay(NodeClass::Envoy, "", 1));
+    let mut merge = merge(patch(NodeClass::Envoy, "", 1));
     merge.handle_upstream(ClientEvent::Updated {
         type_url: CLUSTER.into(),
         resource: resource.clone(),
@@ -127,14 +127,14 @@ fn a_new_overlay_rewrites_clusters_and_unchanged_ones_keep_their_version() {
     let rewritten = shown(&mut merge);
     assert_ne!(rewritten.body, resource.body);
     assert_eq!(rewritten, Resource::new("orders", rewritten.body.clone()));
-    let shadow = overlay(NodeClass::Envoy, ", mode: SHADOW", 2);
-    merge.handle_overlay(Arc::new(shadow));
+    let shadow = patch(NodeClass::Envoy, ", mode: SHADOW", 2);
+    merge.handle_patch(Arc::new(shadow));
     assert_eq!(shown(&mut merge), resource);
 }
 
 #[test]
 fn assignments_of_receivers_with_clusters_from_elsewhere_are_rewritten_by_name() {
-    let mut merge = Merge::new(Arc::new(overlay(NodeClass::Grpc, "", 1)));
+    let mut merge = Merge::new(Arc::new(patch(NodeClass::Grpc, "", 1)));
     let names = subscriptions(&[(CLUSTER_LOAD_ASSIGNMENT, &["orders"])]);
     merge.subscribe(&names);
     let endpoints = assignment_bytes("orders");
@@ -145,19 +145,19 @@ fn assignments_of_receivers_with_clusters_from_elsewhere_are_rewritten_by_name()
 
 #[test]
 fn withheld_resources_of_this_server_are_not_absent() {
-    let mut merge = Merge::new(Arc::new(overlay(NodeClass::Envoy, "", 1)));
+    let mut merge = Merge::new(Arc::new(patch(NodeClass::Envoy, "", 1)));
     let names = ["local_cluster", "fleet", "their"];
     merge.subscribe(&subscriptions(&[(CLUSTER_LOAD_ASSIGNMENT, &names)]));
     for name in names {
         merge.handle_upstream(missing(CLUSTER_LOAD_ASSIGNMENT, name));
     }
     let resource = |name: &str| Resource::new(name, assignment_bytes(name));
-    let mut held = overlay(NodeClass::Envoy, "", 2);
+    let mut held = patch(NodeClass::Envoy, "", 2);
     held.held = true;
     held.fleet = Some(resource("fleet"));
     held.add_own(CLUSTER_LOAD_ASSIGNMENT, resource("local_cluster"));
     held.add_own(LISTENER, resource("in"));
-    merge.handle_overlay(Arc::new(held));
+    merge.handle_patch(Arc::new(held));
     let view = merge.poll_view().unwrap();
     let assignments = view.get(CLUSTER_LOAD_ASSIGNMENT).unwrap();
     assert!(assignments.is_empty());
@@ -172,7 +172,7 @@ fn withheld_resources_of_this_server_are_not_absent() {
 
 #[test]
 fn without_its_wildcard_subscription_a_type_is_not_complete() {
-    let mut merge = Merge::new(Arc::new(overlay(NodeClass::Envoy, "", 1)));
+    let mut merge = Merge::new(Arc::new(patch(NodeClass::Envoy, "", 1)));
     merge.subscribe(&subscriptions(&[(LISTENER, &["*", "in"])]));
     let listener = Bytes::from_static(b"\x0a\x02in");
     for name in ["in", "other"] {

@@ -10,7 +10,8 @@ use crate::yaml::parse_upstream_cluster;
 use crate::yaml::tests::upstream::{EDS, STATIC, TLS};
 use plimsoll_schema::field::put_field;
 use plimsoll_schema::pb::AnyMessage;
-use plimsoll_schema::pb::upstream::{HealthCheckMessage, HttpProtocolOptionsMessage};
+use plimsoll_schema::pb::health_check::HealthCheckMessage;
+use plimsoll_schema::pb::upstream::HttpProtocolOptionsMessage;
 
 /// Files, and the messages that another implementation encoded from them.
 const BLOCKS: [(&str, &str); 3] = [

@@ -1,0 +1,4 @@
+//! What the tests share.
+
+#[allow(unreachable_pub, reason = "as its neighbour")]
+pub(crate) mod tls;

@@ -1,0 +1,15 @@
+//! Whole simulated runs, as one program.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests"
+)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod failing;
+mod liar;
+mod loop_quality;
+mod scenarios;

@@ -7,6 +7,7 @@ use plimsoll_control::run::Bound;
 use plimsoll_control::server::{Discovery, Handle, LoadReporting};
 use plimsoll_core::model::load_report::{ClusterStats, Node, UpstreamLocalityStats};
 use plimsoll_serve::CancellationToken;
+use plimsoll_testing::tasks::wait_for;
 use plimsoll_xds::ads::message::NodeMessage;
 use plimsoll_xds::ads::server::{Limits, ServerStream, StreamEvent};
 use plimsoll_xds::ads::{CLUSTER_LOAD_ASSIGNMENT, Variant};
@@ -237,17 +238,10 @@ async fn a_subscribed_service_without_load_reports_is_a_notice() {
     };
     discovery.observer.handle_event(subscribed, &stream);
     let text = |document: &DashboardState| document.notices.first().map(|first| first.text.clone());
-    let shown = async {
-        loop {
-            if let Some(text) = text(&*control.document().await) {
-                return text;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    let shown = tokio::time::timeout(Duration::from_secs(30), shown)
-        .await
-        .expect("the notice appears after three intervals");
+    let shown = wait_for("the notice appears after three intervals", async || {
+        text(&*control.document().await)
+    })
+    .await;
     assert!(shown.contains("1 does not report orders"), "{shown}");
     let report = vec![stats(&[("a", 5)])];
     reporting

@@ -27,16 +27,8 @@ fn whole() -> BTreeMap<String, u64> {
     zones(&[("a", 600), ("b", 200), ("c", 200)])
 }
 
-/// Three replicas, each with the node of one zone, under 60/20/20.
 fn measured() -> (Set, [NodeInfo; 3]) {
-    let mut set = Set::new(3);
-    let nodes = fleet(NodeClass::Envoy);
-    for (replica, node) in nodes.iter().enumerate() {
-        set.open(replica, node);
-    }
-    let [a, b, c] = &nodes;
-    set.traffic(&[(0, a, 600), (1, b, 200), (2, c, 200)], 5);
-    (set, nodes)
+    Set::new(3).measured()
 }
 
 fn assert_whole(set: &Set) {

@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use crate::support::envoy::CURRENT;
 
-/// Claims in the text of the tutorial, in its order.
+/// Claims in the text of the tutorial, in its order. Of 100 requests with the right split, fewer
+/// than 35 or more than 85 stay instead of 60, or fewer than 72 instead of 90, once in 10^7 runs.
 const TUTORIAL: [Check; 8] = [
     Check {
         command: "curl -s 'localhost:18001/api/v1/nodes?pretty'",
@@ -23,7 +24,7 @@ const TUTORIAL: [Check; 8] = [
     },
     Check {
         command: "curl -s 'http://127.0.0.1:10001/?[1-100]'",
-        fault: |output| unless((40..80).contains(&kept(output)), "about 60 from zone-a"),
+        fault: |output| unless((35..=85).contains(&kept(output)), "about 60 from zone-a"),
     },
     Check {
         command: "curl -s 'localhost:18001/api/v1/what-if?pretty'",
@@ -33,14 +34,14 @@ const TUTORIAL: [Check; 8] = [
         command: "curl -s 'http://127.0.0.1:10001/?[1-100]'",
         fault: |output| {
             unless(
-                (80..=100).contains(&kept(output)),
+                (72..=100).contains(&kept(output)),
                 "90 of 100 stay in zone-a",
             )
         },
     },
     Check {
         command: "curl -s 'http://127.0.0.1:10001/?[1-100]'",
-        fault: |output| unless(kept(output) >= 40, "weights are kept"),
+        fault: |output| unless(kept(output) >= 35, "weights are kept"),
     },
     Check {
         command: "plimsoll bootstrap grpc",

@@ -79,7 +79,10 @@ fn endpoints_and_settings_of_kubernetes_reach_envoys_and_no_fault_loses_requests
         let reasons = ["Accepted", "DemandSteers", "Written"];
         (0..3).all(|index| conditions[index]["reason"] == reasons[index])
     });
-    assert_eq!(status(&kubernetes)["zones"].as_array().unwrap().len(), 3);
+    let zones = || status(&kubernetes)["zones"].clone();
+    wait_to_see("the status has three zones", zones, |zones| {
+        zones.as_array().is_some_and(|zones| zones.len() == 3)
+    });
     let rule = kubernetes.object("destinationrules", "orders");
     let distribute = "/spec/trafficPolicy/loadBalancer/localityLbSetting/distribute";
     let zones = rule.pointer(distribute).and_then(|found| found.as_array());
@@ -152,7 +155,8 @@ fn a_control_plane_without_api_server_is_not_ready_and_refuses_proxies() {
     });
     kubernetes.restart();
     wait_until("it is ready", || ready().contains("kubernetes: connected"));
-    assert_eq!(control.page("clusters")["clusters"][0]["mode"], "SHADOW");
+    let mode = || control.page("clusters")["clusters"][0]["mode"].clone();
+    wait_to_see("the service is known", mode, |mode| mode == "SHADOW");
 }
 
 /// Starts a replica whose requests have its name as token.

@@ -113,14 +113,22 @@ async fn a_layer_counts_like_a_service() {
         counted.contains(&("upstream_rq_total".to_owned(), 5)),
         "{counted:?}"
     );
-    let times = |client: &Client| {
+    let lines = |client: &Client, name: &str| -> Vec<String> {
         let text = client.metric_families().text(TextFormat::OpenMetrics);
-        let mut lines = text.lines();
-        let line = lines.find(|line| line.contains("upstream_rq_time_milliseconds_count"));
-        line.unwrap().to_owned()
+        let found = text.lines().filter(|line| line.contains(name));
+        found.map(str::to_owned).collect()
     };
-    assert_eq!(times(&other), times(&own));
-    assert!(times(&other).ends_with(" 4"), "{}", times(&other));
+    for (name, total) in [
+        ("upstream_rq_time_milliseconds_count", 4),
+        // Two of 200, one each of 404 and 503.
+        ("upstream_rq_completed_total{", 4),
+    ] {
+        let counted = lines(&other, name);
+        assert_eq!(counted, lines(&own, name));
+        let values = counted.iter().filter_map(|line| line.rsplit(' ').next());
+        let sum: u64 = values.map(|value| value.parse::<u64>().unwrap()).sum();
+        assert_eq!(sum, total, "{counted:?}");
+    }
 }
 
 #[tokio::test]

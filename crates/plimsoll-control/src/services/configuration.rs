@@ -95,7 +95,9 @@ impl Configuration {
         if let Some(services) = self.services.poll_changed() {
             let after = self.services.put_into(&self.in_force);
             let before = std::mem::replace(&mut self.in_force, after);
-            self.tell_without_effect_of(&services.names, &before);
+            if services.settings {
+                self.tell_without_effect_of(&services.names, &before);
+            }
             let change = self.change_of(services, false);
             self.changed(change);
         }

@@ -306,9 +306,9 @@ impl ControlConfig {
         settings::hash(self, self)
     }
 
-    /// Returns the interval at which demand is confirmed to proxies: `demand.heartbeat`, or a third
-    /// of the shortest `staleness_threshold` if that is shorter (decision 0024). If it is
-    /// shortened, also returns the service with this threshold, and the threshold.
+    /// Returns the longest interval at which demand is confirmed to proxies: `demand.heartbeat`, or
+    /// a third of the shortest `staleness_threshold` if that is shorter (decision 0024). Then it
+    /// also returns the service with this threshold, and the threshold.
     pub fn heartbeat(&self) -> (Duration, Option<(&Service, Duration)>) {
         let written = self.reporting.planner.heartbeat();
         let services = self.services.values().map(AsRef::as_ref);

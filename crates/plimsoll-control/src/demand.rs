@@ -446,8 +446,8 @@ impl Demand {
             replicas.forget_plan(&plan.scope);
         }
         let cluster = plan.scope.upstream_cluster.clone();
-        self.plans.deliver(plan, now);
-        if let Some(cluster) = cluster {
+        let is_new = self.plans.deliver(plan, now);
+        if let Some(cluster) = cluster.filter(|_| is_new) {
             self.replan(&cluster, now);
         }
     }
@@ -464,18 +464,23 @@ impl Demand {
     }
 
     fn set_heartbeat(&mut self, now: Instant) {
+        let written = self.config.reporting.planner.heartbeat();
         let (heartbeat, shortened) = self.config.heartbeat();
-        let before = self.planner.config().heartbeat();
-        // A third of any valid staleness threshold is a valid heartbeat.
-        let set = self.planner.set_heartbeat(heartbeat, now);
+        let before = self.planner.confirmation();
+        // `ControlConfig` was validated with the same range, so this cannot fail.
+        let set = self.planner.set_heartbeat(written, now);
         debug_assert!(set.is_ok(), "{set:?}");
+        // Between the heartbeats as written, demand is confirmed without small moves: a service
+        // with a short threshold does not change the demand of others.
+        self.planner
+            .set_confirmation(shortened.map(|_| heartbeat), now);
         if let Some((service, staleness_threshold)) = shortened
             && before != heartbeat
         {
             self.events.push(ControlEvent::HeartbeatShortened {
                 cluster: Arc::clone(service.name()),
                 staleness_threshold,
-                written: self.config.reporting.planner.heartbeat(),
+                written,
                 heartbeat,
                 is_written: self.config.reporting.heartbeat_error.is_some(),
             });

@@ -154,8 +154,8 @@ pub static METRICS: [Metric; 100] = [
     Metric::new("plimsoll_control_cluster_fraction_age_seconds", Gauge, &["fleet", "cluster"],
         "Time since the fractions of an upstream cluster were confirmed"),
     Metric::new("plimsoll_control_plans_total", Counter, &["cause"],
-        "Plans of the planner by cause: `heartbeat`, `fractions_moved`, `zones_changed`, \
-         `first_data`, `warmed_up`, `no_data`"),
+        "Plans of the planner by cause: `heartbeat`, `confirmation`, `fractions_moved`, \
+         `zones_changed`, `first_data`, `warmed_up`, `no_data`"),
     Metric::new("plimsoll_control_clusters", Gauge, &["mode"],
         "Configured services by mode"),
     Metric::new("plimsoll_control_cluster_ramp_percent", Gauge, &["cluster"],

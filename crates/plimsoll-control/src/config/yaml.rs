@@ -107,9 +107,9 @@ pub(super) struct DemandYaml {
     /// A zone's fraction of demand that changes by this many basis points is delivered at once, 1
     /// to 10000. Default 50.
     pub(super) material_change_bp: Option<BasisPointShare>,
-    /// Longest interval between confirmations of demand to Plimsoll data planes, 0.1s to 200s; at
-    /// most a third of the shortest `staleness_threshold` of the services, which is also the
-    /// default where that is shorter. Default `20s`.
+    /// Longest interval between updates with demand, also if it moved little, 0.1s to 200s; at most
+    /// a third of the shortest `staleness_threshold` of the services. Where that is shorter than
+    /// the default, demand is confirmed in between. Default `20s`.
     pub(super) heartbeat: Option<ProtoDuration>,
     /// A proxy counts with at most this many times the median rate of its fleet, from three proxies
     /// with demand on, 2 to 1000000. Default 20.

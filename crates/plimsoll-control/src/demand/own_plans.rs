@@ -110,6 +110,16 @@ impl OfService {
         !is_same
     }
 
+    /// Handles that one of the plans is confirmed: its demand is the same.
+    pub(super) fn confirm(&mut self, plan: &Arc<Plan>, now: Instant) {
+        if let Some(own) = &mut self.own {
+            let own = Arc::make_mut(own);
+            own.newest = Arc::clone(plan);
+            own.observed_at = own.observed_at.max(plan.observed_at);
+            own.planned_at = now;
+        }
+    }
+
     /// Drops the plan of a service that is not configured any more.
     pub(super) fn forget_own(&mut self) {
         *self = Self {

@@ -56,15 +56,22 @@ impl PlanTable {
         held
     }
 
-    /// Makes a plan the one that outputs are built from.
-    pub(crate) fn deliver(&mut self, plan: Arc<Plan>, at: Instant) {
+    /// Makes a plan the one that outputs are built from. Returns whether its demand is another one,
+    /// so that [`Self::replan`] is to be called.
+    pub(crate) fn deliver(&mut self, plan: Arc<Plan>, at: Instant) -> bool {
+        let before = self.delivered(&plan.scope);
+        if before.is_some_and(|before| plan.confirms(&before.plan)) {
+            self.confirm(plan, at);
+            return false;
+        }
         if plan.scope.upstream_cluster.is_some() && !plan.has_data() {
             // Names of clusters come from load reports: they must not be kept forever.
             if let Some(entry) = self.by_scope.get_mut(&plan.scope) {
                 entry.delivered = None;
             }
             self.leave(&plan.scope);
-            return self.remove_empty(&plan.scope);
+            self.remove_empty(&plan.scope);
+            return true;
         }
         if let Some(cluster) = &plan.scope.upstream_cluster {
             let of_service = self.services.entry(Arc::clone(cluster)).or_default();
@@ -72,6 +79,19 @@ impl PlanTable {
         }
         let entry = self.by_scope.entry(plan.scope.clone()).or_default();
         entry.delivered = Some(Delivered { plan, at });
+        true
+    }
+
+    /// Replaces a plan by one with the same demand. A plan of its own of the service stays: made
+    /// again, it would take the time that has passed for a look at demand.
+    fn confirm(&mut self, plan: Arc<Plan>, at: Instant) {
+        let of_service = plan.scope.upstream_cluster.as_ref();
+        if let Some(of_service) = of_service.and_then(|name| self.services.get_mut(name)) {
+            of_service.confirm(&plan, at);
+        }
+        if let Some(entry) = self.by_scope.get_mut(&plan.scope) {
+            entry.delivered = Some(Delivered { plan, at });
+        }
     }
 
     /// Forgets what is delivered to a fleet that is gone.

@@ -80,4 +80,5 @@ pub enum PlanCauseMessage {
     NoData = 3,
     WarmedUp = 4,
     ZonesChanged = 5,
+    Confirmation = 6,
 }

@@ -78,7 +78,7 @@ impl SourceSettings for DiscoverySettings {
 
     fn start(self, context: Context) -> Running {
         let handle = context.handle.clone();
-        let source = Source::start(&self.source());
+        let source = plimsoll_kubernetes::start(&self.source());
         let status = Arc::clone(source.status());
         let (policies, received_policies) = watch::channel(Arc::default());
         let (refused, received_refused) = mpsc::channel(MAX_EVENTS);

@@ -25,4 +25,4 @@ pub use inventory::{DiscoveredService, ServicePort};
 #[doc(hidden)]
 pub use log_lines::LOG_LINES;
 pub use plimsoll_serve::discovery::SourceStatus;
-pub use source::{Batch, Source, SourceOptions};
+pub use source::{Batch, Source, SourceOptions, start};

@@ -9,7 +9,7 @@ use axum::http::{Method, Request, StatusCode};
 use plimsoll_core::model::load_report::{ClusterStats, Node, UpstreamLocalityStats};
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::time::Instant;
-use plimsoll_kubernetes::{ApiAccess, Source, SourceOptions};
+use plimsoll_kubernetes::{ApiAccess, SourceOptions};
 use plimsoll_serve::{AdminOptions, serve};
 use plimsoll_xds::ads::message::{ErrorDetail, NodeMessage};
 use plimsoll_xds::ads::server::{Nack, TypeStatus};
@@ -555,7 +555,7 @@ async fn every_metric_is_in_the_table() {
         .handle
         .counters()
         .add("limit_exceeded_total", "fleets", 1);
-    let source = Source::start(&SourceOptions {
+    let source = plimsoll_kubernetes::start(&SourceOptions {
         access: ApiAccess::Explicit {
             server: "http://127.0.0.1:1".to_owned(),
             ca_file: None,

@@ -1,6 +1,8 @@
 //! Settings of services that are found beside the files: the defaults of their source, and what
 //! they say themselves. Validated by the code that validates files.
 
+use std::time::Duration;
+
 use plimsoll_core::units::FieldError;
 use plimsoll_xds::yaml::proto_json::{Named, ProtoEnum, WholePercent};
 use plimsoll_xds::yaml::{ConfigError, Document};
@@ -10,6 +12,9 @@ use super::service::{Delivery, Mode, Service};
 use super::yaml::ServiceYaml;
 use crate::delivery::refuse_without_effect;
 use crate::settings::HTTP_PROTOCOL_OPTIONS;
+
+/// How long services and endpoints stay that a source has lost, by default.
+pub(super) const DEFAULT_REMOVAL_DELAY: Duration = Duration::from_secs(300);
 
 /// Settings of a section of the file for the services of its source.
 #[derive(Clone, Copy, Debug)]

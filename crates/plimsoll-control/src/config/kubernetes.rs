@@ -11,7 +11,7 @@ use plimsoll_xds::yaml::proto_json::{Named, ProtoDuration, ProtoEnum, WholePerce
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::discovered::{ServiceDefaults, Written, check_cluster_name};
+use super::discovered::{DEFAULT_REMOVAL_DELAY, ServiceDefaults, Written, check_cluster_name};
 use super::service::{Delivery, Mode};
 
 /// Readable as the address of the Service in DNS, and as the target `xds:///` of gRPC clients.
@@ -20,7 +20,6 @@ const PLACEHOLDERS: [&str; 4] = ["{service}", "{namespace}", "{port}", "{port_na
 const DEFAULT_WATCH_TIMEOUT: Duration = Duration::from_secs(120);
 const WATCH_TIMEOUT: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(3600);
-const DEFAULT_REMOVAL_DELAY: Duration = Duration::from_secs(300);
 
 /// Services of a Kubernetes cluster, one cluster for each TCP port. The settings are defaults:
 /// annotations of a Service and a ZoneRoutingPolicy override them.

@@ -36,7 +36,7 @@ fn options(server: &ApiServer) -> SourceOptions {
 impl Mirror {
     fn start(options: &SourceOptions) -> Self {
         Self {
-            source: Source::start(options),
+            source: plimsoll_kubernetes::start(options),
             seen: BTreeMap::new(),
             batches: 0,
         }

@@ -2,7 +2,7 @@
 
 use plimsoll_kubernetes::objects::{PolicyStatus, Resource as _, ZoneRoutingPolicy, ZoneStatus};
 use plimsoll_kubernetes::settings::Distribute;
-use plimsoll_kubernetes::{ApiAccess, Source, SourceOptions};
+use plimsoll_kubernetes::{ApiAccess, SourceOptions};
 use plimsoll_testing::api_server::{self, ApiServer};
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ impl Setup {
             read_only: None,
         };
         let access = access(&server);
-        let source = Source::start(&SourceOptions {
+        let source = plimsoll_kubernetes::start(&SourceOptions {
             access: access.clone(),
             ..SourceOptions::default()
         });
@@ -241,7 +241,7 @@ async fn policies_are_shown_again_when_their_targets_change() {
     let mut policy = object("p");
     policy["spec"] = json!({"targetRefs": [{"group": "", "kind": "Service", "name": "a"}]});
     server.put("zoneroutingpolicies", policy);
-    let source = Source::start(&SourceOptions {
+    let source = plimsoll_kubernetes::start(&SourceOptions {
         access: access(&server),
         ..SourceOptions::default()
     });

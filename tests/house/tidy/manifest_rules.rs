@@ -29,6 +29,7 @@ const ARROWS: &[Arrows] = &[
             "arc-swap",
             "rand_mt",
             "rand_xoshiro",
+            "schemars",
             "serde",
             "xxhash-rust",
         ]),

@@ -19,6 +19,7 @@ pub(super) const NOTICED: f64 = 1.005;
 /// Why a locality serves more than its share of the capacity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct AboveLine {
     pub code: AboveLineCode,
@@ -33,6 +34,7 @@ pub struct AboveLine {
     derive(serde::Serialize),
     serde(rename_all = "snake_case")
 )]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub enum AboveLineCode {
     /// Zone-aware routing is off: too few hosts (`min_cluster_size`), panic, not configured.

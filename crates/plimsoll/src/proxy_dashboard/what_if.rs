@@ -5,8 +5,7 @@
 use std::borrow::Cow;
 
 use plimsoll_admin::what_if::{WhatIfAnswer, WhatIfQuestion};
-use plimsoll_control::explain::ProxyInput;
-use plimsoll_core::explain::{Explanation, FractionStatus, LocalityExplanation};
+use plimsoll_core::explain::{Explanation, FractionStatus, LocalityExplanation, ProxyInput};
 use plimsoll_core::model::assignment::{
     AssignmentParts, ClusterLoadAssignment, LbEndpoint, LocalityParts,
 };

@@ -11,13 +11,14 @@ mod localities;
 mod own_plans;
 mod plans;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::counts::HostSetCounts;
 use plimsoll_core::model::load_report::{ClusterStats, Node};
 use plimsoll_core::model::locality::Locality;
+use plimsoll_core::planner::transport::SharedSpilling;
 use plimsoll_core::planner::{Plan, PlanScope, Planner, PlannerEvent};
 use plimsoll_core::time::Instant;
 use plimsoll_xds::node::NodeInfo;
@@ -50,6 +51,8 @@ pub(crate) struct Demand {
     starting_until: Option<Instant>,
     /// What follows from inputs of replicas, in order.
     effects: VecDeque<Effect>,
+    /// Which zones spilled before the agreed plans among the effects.
+    spilling: BTreeMap<PlanScope, Vec<SharedSpilling>>,
     /// Fleets whose plans in force changed.
     changed: BTreeSet<Arc<str>>,
     /// Services whose plan of their own sends requests elsewhere.
@@ -85,6 +88,7 @@ impl Demand {
             replicas: None,
             starting_until: Some(now.saturating_add(start)),
             effects: VecDeque::new(),
+            spilling: BTreeMap::new(),
             changed: BTreeSet::new(),
             changed_services: BTreeSet::new(),
             events: EventQueue::default(),
@@ -232,10 +236,15 @@ impl Demand {
             self.events
                 .push(ControlEvent::PlanTooLarge { scope, bytes });
         }
-        let stored = match &input {
-            StoreInput::Snapshot(snapshot) => snapshot.plans.iter().map(plan_scope).collect(),
-            _ => Vec::new(),
+        let (stored, plans) = match &input {
+            StoreInput::Snapshot(snapshot) => {
+                let scopes = snapshot.plans.iter().map(plan_scope).collect();
+                (scopes, &snapshot.plans[..])
+            }
+            StoreInput::PlanPut(plan) => (Vec::new(), std::slice::from_ref(plan)),
+            _ => (Vec::new(), &[][..]),
         };
+        self.spilling = plans.iter().filter_map(spilling).collect();
         self.effects.extend(replicas.handle_store(input, now));
         let (nodes, _) = replicas.counts();
         let is_connected = replicas.is_connected();
@@ -375,7 +384,13 @@ impl Demand {
 
     /// Returns the next plan to propose to the store.
     pub(crate) fn poll_proposal(&mut self) -> Option<(PlanKey, Proposal)> {
-        self.replicas.as_mut()?.poll_proposal()
+        let (key, mut proposal) = self.replicas.as_mut()?.poll_proposal()?;
+        if let (Some(record), Some(cluster)) = (&mut proposal.record, &key.scope.upstream_cluster)
+            && let Some(plan) = self.planner.plan(&key.scope)
+        {
+            record.spilling = self.plans.spilling(cluster, plan.observed_at);
+        }
+        Some((key, proposal))
     }
 
     /// Returns when the next timer is due.
@@ -446,8 +461,12 @@ impl Demand {
             replicas.forget_plan(&plan.scope);
         }
         let cluster = plan.scope.upstream_cluster.clone();
+        let spilling = self.spilling.remove(&plan.scope);
         self.plans.deliver(plan, now);
         if let Some(cluster) = cluster {
+            if let Some(spilling) = spilling {
+                self.plans.adopt(&cluster, &spilling, now);
+            }
             self.replan(&cluster, now);
         }
     }
@@ -489,6 +508,11 @@ fn is_unknown(fleets: &Fleets, node: &Node) -> bool {
 
 fn plan_scope(stored: &StoredPlan) -> PlanScope {
     stored.key.scope.clone()
+}
+
+/// Returns which zones spilled before a plan that another replica may have proposed.
+fn spilling(stored: &StoredPlan) -> Option<(PlanScope, Vec<SharedSpilling>)> {
+    Some((plan_scope(stored), stored.record.spilling.clone()?))
 }
 
 fn timing(config: &ControlConfig) -> Timing {

@@ -12,7 +12,7 @@ use plimsoll_core::counts::HostSetCounts;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::planner::Plan;
 use plimsoll_core::planner::fractions::{ZoneFraction, combined};
-use plimsoll_core::planner::transport::Hysteresis;
+use plimsoll_core::planner::transport::{Hysteresis, SharedSpilling};
 use plimsoll_core::planner::zone_plan::{ZoneInputs, ZonePlan};
 use plimsoll_core::time::Instant;
 
@@ -108,6 +108,18 @@ impl OfService {
         };
         self.own = next;
         !is_same
+    }
+
+    /// Returns which zones spill, for other replicas, as of the time of the next report; `None`
+    /// without an objective.
+    pub(super) fn spilling(&self, at: Instant) -> Option<Vec<SharedSpilling>> {
+        self.own.as_ref()?.zone_plan()?;
+        Some(self.hysteresis.shared(at))
+    }
+
+    /// Plans the next report as the replica does whose plan all deliver.
+    pub(super) fn adopt(&mut self, spilling: &[SharedSpilling], now: Instant) {
+        self.hysteresis = Hysteresis::adopted(spilling, now);
     }
 
     /// Drops the plan of a service that is not configured any more.

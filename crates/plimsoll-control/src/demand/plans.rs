@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use plimsoll_core::planner::transport::SharedSpilling;
 use plimsoll_core::planner::{Plan, PlanScope};
 use plimsoll_core::time::Instant;
 
@@ -108,6 +109,19 @@ impl PlanTable {
             self.services.remove(service.name());
         }
         has_changed
+    }
+
+    /// Returns which zones of a service spill, for other replicas, as of the time of the next
+    /// report.
+    pub(super) fn spilling(&self, service: &str, at: Instant) -> Option<Vec<SharedSpilling>> {
+        self.services.get(service)?.spilling(at)
+    }
+
+    /// Plans the next report of a service as the replica does whose plan all deliver.
+    pub(super) fn adopt(&mut self, service: &str, spilling: &[SharedSpilling], now: Instant) {
+        if let Some(of_service) = self.services.get_mut(service) {
+            of_service.adopt(spilling, now);
+        }
     }
 
     /// Drops the plan of its own of a service that is not configured any more.

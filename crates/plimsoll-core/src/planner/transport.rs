@@ -22,7 +22,7 @@ mod shortest_paths;
 mod solutions;
 mod steady;
 
-pub use hysteresis::Hysteresis;
+pub use hysteresis::{Hysteresis, SharedSpilling};
 pub use objective::Objective;
 pub use prices::Prices;
 use prices::{Group, Structure};

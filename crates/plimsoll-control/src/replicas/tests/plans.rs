@@ -223,6 +223,7 @@ fn stored(instance: u64, rate_per_second: f64, revision: i64) -> StoredPlan {
                 reporters: 1,
                 estimated: false,
             }],
+            spilling: None,
         },
         revision,
     }

@@ -5,11 +5,12 @@
 //! documented in docs/dashboard.md (a test compares them). Instants are Unix milliseconds of the
 //! host's clock, not ages, so that unchanged parts of the document are not sent every second.
 
-use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use plimsoll_core::model::locality::Locality;
 use serde::{Deserialize, Serialize};
+
+use crate::api::{Cost, TotalLoad, ZoneLoad};
 
 /// The document that the dashboard shows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -44,16 +45,6 @@ pub struct DashboardState {
     pub what_if: bool,
     /// Whether the host can explain single zones.
     pub explain: bool,
-}
-
-/// Region, zone and sub-zone of a proxy or host.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(default)]
-pub struct LocalityId {
-    pub region: String,
-    pub zone: String,
-    pub sub_zone: String,
 }
 
 /// A problem that needs attention.
@@ -123,31 +114,6 @@ pub enum Severity {
     Info,
 }
 
-/// Price of traffic between zones.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(default)]
-pub struct Cost {
-    /// US dollars per gigabyte (10⁹ bytes), both directions together.
-    pub usd_per_gigabyte: f64,
-    /// Bytes of a request and its response, used where bytes are not measured.
-    pub bytes_per_request: f64,
-    /// Whether a value is the default of the program, not a setting of the host.
-    pub assumed: bool,
-}
-
-impl Default for Cost {
-    /// One cent per gigabyte and direction, as large cloud providers charge; the bytes per request
-    /// are an estimate.
-    fn default() -> Self {
-        Self {
-            usd_per_gigabyte: 0.02,
-            bytes_per_request: 10_000.0,
-            assumed: true,
-        }
-    }
-}
-
 /// One upstream cluster as one fleet of proxies uses it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -193,40 +159,12 @@ pub struct ClusterState {
     pub notes: Vec<String>,
 }
 
-/// Traffic of all zones, planned from measured demand.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(default)]
-pub struct TotalLoad {
-    /// Requests that leave their zone.
-    pub cross_zone_requests_per_second: f64,
-    /// Share of all requests that stays in its zone, 0 to 1.
-    pub kept_local: Option<f64>,
-    /// Load of the zone that is farthest above its load line.
-    pub highest_load: Option<f64>,
-    /// Estimated cost of requests that leave their zone, by the price of the host.
-    pub usd_per_month: f64,
-}
-
-/// Traffic of one zone, planned from measured demand.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(default)]
-pub struct PlannedLoad {
-    /// Requests served by the hosts of the zone.
-    pub served_requests_per_second: f64,
-    /// Load relative to the load line.
-    pub load: Option<f64>,
-    /// Share of the zone's demand that stays in the zone, 0 to 1.
-    pub kept_local: Option<f64>,
-}
-
 /// One zone: the proxies and the hosts of the upstream cluster there.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ZoneState {
-    pub locality: LocalityId,
+    pub locality: Locality,
     /// Proxies of the fleet in this zone.
     pub proxies: Option<u64>,
     pub healthy_hosts: u64,
@@ -256,9 +194,9 @@ pub struct ZoneState {
     pub kept_local_planned: Option<f64>,
     /// As proxies route measured demand with the resources that they are sent; `None` if the host
     /// does not know.
-    pub now: Option<PlannedLoad>,
+    pub now: Option<ZoneLoad>,
     /// Like `now`, with `mode: ENFORCE` and `ramp: 100`.
-    pub enforce: Option<PlannedLoad>,
+    pub enforce: Option<ZoneLoad>,
     /// Measured share of the total demand, in basis points.
     pub measured_bp: Option<u64>,
     /// Share of the total demand as delivered to proxies, in basis points.
@@ -287,7 +225,7 @@ pub struct NodeState {
     pub id: String,
     /// Fleet of the proxy: `node.cluster`.
     pub fleet: String,
-    pub locality: LocalityId,
+    pub locality: Locality,
     /// Name and version of the proxy software.
     pub software: String,
     /// Class of the node: `envoy`, `envoy_module`, `grpc` or `plimsoll`.
@@ -371,22 +309,6 @@ impl NodeState {
     }
 }
 
-impl From<&Locality> for LocalityId {
-    fn from(locality: &Locality) -> Self {
-        Self {
-            region: locality.region().to_owned(),
-            zone: locality.zone().to_owned(),
-            sub_zone: locality.sub_zone().to_owned(),
-        }
-    }
-}
-
-impl fmt::Display for LocalityId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Locality::new(&self.region, &self.zone, &self.sub_zone).fmt(f)
-    }
-}
-
 /// Returns the current time as Unix milliseconds.
 pub fn unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -396,13 +318,6 @@ pub fn unix_ms() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_locality_id_is_displayed_like_a_locality() {
-        let locality = Locality::new("r1", "a", "");
-        assert_eq!(LocalityId::from(&locality).to_string(), "r1/a");
-        assert_eq!(LocalityId::default().to_string(), "(none)");
-    }
 
     #[test]
     fn keys_distinguish_fleet_and_name() {

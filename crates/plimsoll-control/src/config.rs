@@ -40,7 +40,6 @@ use crate::sources::SourceId;
 use faults::ParsedFile;
 
 pub use consul::Consul;
-pub use cost::Cost;
 pub use discovered::ServiceDefaults;
 pub use groups::{Addresses, FleetOptions, Operation, Reporting};
 pub use kubernetes::Kubernetes;

@@ -18,12 +18,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use plimsoll_admin::source::{BoxFuture, Rejection, ShuttingDown, Source};
-use plimsoll_admin::state::{Cost, DashboardState, EventState, Notice, Severity};
-use plimsoll_admin::what_if::{ExplainQuestion, WhatIfAnswer, WhatIfQuestion};
+use plimsoll_admin::state::{DashboardState, EventState, Notice, Severity};
+use plimsoll_admin::what_if::{ExplainQuestion, WhatIf, WhatIfQuestion};
 use plimsoll_admin::{Dashboard, HISTORY_PATH};
 use plimsoll_control::config::{Insecure, Mode};
 use plimsoll_control::delivery::NodeClass;
-use plimsoll_control::explain::{ExplainError, Question, Routing};
+use plimsoll_control::explain::{ExplainError, Question};
 use plimsoll_control::fleet_plan::ServicePlan;
 use plimsoll_control::load_line::LoadLines;
 use plimsoll_control::relay::RelayStatus;
@@ -81,20 +81,6 @@ impl ControlSource {
             cache: Arc::default(),
         }
     }
-
-    /// Answers several explain questions from the same state.
-    async fn explain_all<const N: usize>(
-        &self,
-        questions: [Question; N],
-    ) -> Result<[Explanation; N], Rejection> {
-        self.context
-            .explain(questions)
-            .await
-            .map_err(|error| match error {
-                ExplainError::Question(error) => refused(error),
-                error => Rejection::new(error.to_string()),
-            })
-    }
 }
 
 impl Source for ControlSource {
@@ -136,29 +122,8 @@ impl Source for ControlSource {
         Box::pin(self.context.stopping.cancelled())
     }
 
-    fn what_if(&self, question: WhatIfQuestion) -> BoxFuture<'_, Result<WhatIfAnswer, Rejection>> {
-        let before = Question {
-            cluster: question.cluster,
-            fleet: Some(question.fleet).filter(|fleet| !fleet.is_empty()),
-            every_zone: true,
-            ..Question::default()
-        };
-        let after = Question {
-            hosts: question.hosts,
-            demand: question.demand,
-            ..before.clone()
-        };
-        let enforced = |question: &Question| Question {
-            routing: Routing::Enforce,
-            ..question.clone()
-        };
-        let questions = [enforced(&before), enforced(&after), before, after];
-        Box::pin(async move {
-            let [enforced_before, enforced_after, before, after] =
-                self.explain_all(questions).await?;
-            let answer = WhatIfAnswer::new(&before, &after);
-            Ok(answer.with_enforce(&enforced_before, &enforced_after))
-        })
+    fn what_if(&self, question: WhatIfQuestion) -> BoxFuture<'_, Result<WhatIf, Rejection>> {
+        Box::pin(async move { self.context.what_if(question).await.map_err(rejected) })
     }
 
     fn explain(&self, question: ExplainQuestion) -> BoxFuture<'_, Result<Explanation, Rejection>> {
@@ -170,7 +135,8 @@ impl Source for ControlSource {
             ..Question::default()
         };
         Box::pin(async move {
-            let [explanation] = self.explain_all([question]).await?;
+            let explained = self.context.explain([question]).await;
+            let [explanation] = explained.map_err(rejected)?;
             Ok(explanation)
         })
     }
@@ -190,6 +156,13 @@ pub(crate) fn admin_options(context: Context) -> AdminOptions {
 pub(crate) const fn history_path() -> AdminPath {
     let (path, query, about) = HISTORY_PATH;
     AdminPath::new("GET", path, query, about)
+}
+
+fn rejected(error: ExplainError) -> Rejection {
+    match error {
+        ExplainError::Question(error) => refused(error),
+        error => Rejection::new(error.to_string()),
+    }
 }
 
 /// Converts the error of an explain question to the form that the page shows.
@@ -219,7 +192,7 @@ fn document(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         taken_unix_ms: observed.wall_clock.at(now),
         notices: notices(state, observed, &nodes, now),
-        cost: cost(&state.config().operation.cost),
+        cost: state.config().operation.cost,
         clusters: clusters::clusters(state, observed.wall_clock, cache, &observed.lines, now),
         nodes: Some(nodes),
         replicas: replicas::table(state, observed.wall_clock),
@@ -228,14 +201,6 @@ fn document(
         one_proxy: false,
         what_if: true,
         explain: true,
-    }
-}
-
-const fn cost(cost: &plimsoll_control::config::Cost) -> Cost {
-    Cost {
-        usd_per_gigabyte: cost.usd_per_gigabyte,
-        bytes_per_request: cost.bytes_per_request,
-        assumed: cost.is_assumed,
     }
 }
 
@@ -533,7 +498,7 @@ impl WallClock {
     /// Reads the offset between the monotonic clock and Unix time.
     pub(crate) fn new() -> Self {
         Self {
-            origin_unix_ms: millis(Clock::system().unix_origin()),
+            origin_unix_ms: plimsoll_control::admin::millis(Clock::system().unix_origin()),
         }
     }
 
@@ -547,10 +512,6 @@ impl WallClock {
         let age = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
         self.at(Instant::from_nanos(now.as_nanos().saturating_sub(age)))
     }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

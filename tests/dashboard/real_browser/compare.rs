@@ -5,7 +5,8 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Command;
 
-use plimsoll_admin::state::{DashboardState, TotalLoad};
+use plimsoll_admin::api::TotalLoad;
+use plimsoll_admin::state::DashboardState;
 use plimsoll_testing::plimsoll;
 use serde_json::{Value, json};
 

@@ -87,6 +87,7 @@ const ARROWS: &[Arrows] = &[
     Arrows {
         name: "plimsoll-control",
         workspace: &[
+            "plimsoll-admin",
             "plimsoll-core",
             "plimsoll-xds",
             "plimsoll-serve",

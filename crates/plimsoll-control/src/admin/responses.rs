@@ -1,14 +1,15 @@
-//! Types of the responses. Their JSON Schemas, with the feature `schema`, are in [`schemas`].
+//! Types of the responses that only the control plane has; `plimsoll_admin` has those that the
+//! dashboard shares, and plimsoll-core the explanations. `openapi` describes all of them.
 //!
-//! Field names are stable; docs/admin-api.md describes each. `/api/v1/explain` responds with the
-//! `Explanation` of plimsoll-core.
+//! Field names are stable; docs/admin-api.md describes each.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use plimsoll_core::explain::StateName;
+use plimsoll_admin::api::{Cost, TotalLoad, ZoneLoad};
+use plimsoll_core::explain::Explanation;
 use plimsoll_core::locality_picking::zone_aware::Reason;
-use plimsoll_core::model::locality::Locality as CoreLocality;
+use plimsoll_core::model::locality::Locality;
 
 use crate::audit::{AuditKind, Change};
 use crate::relay::RelayStatus;
@@ -35,11 +36,6 @@ responses! {
     }
     Index {
         paths: Vec<String>,
-    }
-    Locality {
-        region: String,
-        zone: String,
-        sub_zone: String,
     }
 
     /// Response to requests for `/api/v1/reload`.
@@ -252,7 +248,6 @@ responses! {
     Weights {
         receiver: Locality,
         weights: Vec<Weight>,
-        #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
         off: Option<Reason>,
     }
     Weight {
@@ -295,11 +290,6 @@ responses! {
         cost: Cost,
         load_lines: Vec<LoadLine>,
     }
-    Cost {
-        usd_per_gigabyte: f64,
-        bytes_per_request: f64,
-        assumed: bool,
-    }
     LoadLine {
         fleet: Arc<str>,
         cluster: Arc<str>,
@@ -318,13 +308,6 @@ responses! {
         enforce: Option<TotalLoad>,
         enforce_unknown: Option<&'static str>,
         zones: Vec<ZoneLine>,
-    }
-    TotalLoad {
-        requests_per_second: f64,
-        cross_zone_requests_per_second: f64,
-        kept_local: Option<f64>,
-        highest_load: Option<f64>,
-        usd_per_month: f64,
     }
     ZoneLine {
         locality: Locality,
@@ -356,70 +339,11 @@ responses! {
         /// How the requests of the zone are planned.
         text: Arc<str>,
     }
-    ZoneLoad {
-        served_requests_per_second: f64,
-        load: Option<f64>,
-        kept_local: Option<f64>,
+    /// Response to requests for `/api/v1/explain`.
+    Explained {
+        #[serde(flatten)]
+        explanation: Explanation,
+        /// Load line of the cluster and fleet; `null` if there is none.
+        load_line: Option<LoadLine>,
     }
-
-    /// Response to requests for `/api/v1/what-if`.
-    WhatIf {
-        cluster: String,
-        before: Shares,
-        after: Shares,
-        enforce: EnforcedShares,
-    }
-    EnforcedShares {
-        before: Shares,
-        after: Shares,
-    }
-    Shares {
-        localities: Vec<LocalityShares>,
-        zones: Vec<ZoneShares>,
-        notes: Vec<String>,
-    }
-    LocalityShares {
-        locality: Locality,
-        hosts: u64,
-        demand_share: f64,
-        capacity_share: f64,
-        traffic_share: f64,
-        load_factor: Option<f64>,
-    }
-    ZoneShares {
-        locality: Locality,
-        #[cfg_attr(feature = "schema", schemars(with = "String"))]
-        state: StateName,
-        kept_local: f64,
-        /// In the order of `localities`.
-        shares: Vec<f64>,
-    }
-}
-
-impl From<&CoreLocality> for Locality {
-    fn from(locality: &CoreLocality) -> Self {
-        Self {
-            region: locality.region().to_owned(),
-            zone: locality.zone().to_owned(),
-            sub_zone: locality.sub_zone().to_owned(),
-        }
-    }
-}
-
-/// Returns the JSON Schema of the responses by path; that of errors has no path.
-#[cfg(feature = "schema")]
-pub fn schemas() -> [(&'static str, schemars::Schema); 11] {
-    [
-        ("", schemars::schema_for!(Error)),
-        ("/api/v1", schemars::schema_for!(Index)),
-        ("/api/v1/status", schemars::schema_for!(Status)),
-        ("/api/v1/fleets", schemars::schema_for!(Fleets)),
-        ("/api/v1/nodes", schemars::schema_for!(Nodes)),
-        ("/api/v1/replicas", schemars::schema_for!(Replicas)),
-        ("/api/v1/clusters", schemars::schema_for!(Clusters)),
-        ("/api/v1/audit", schemars::schema_for!(Audit)),
-        ("/api/v1/load", schemars::schema_for!(Load)),
-        ("/api/v1/what-if", schemars::schema_for!(WhatIf)),
-        ("/api/v1/reload", schemars::schema_for!(Reloaded)),
-    ]
 }

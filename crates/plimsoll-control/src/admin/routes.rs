@@ -3,7 +3,6 @@
 //! Only `reload` changes something; `what-if` is a POST request because its parameters may be long.
 //! Responses are built in `report`, error responses in `failure`.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::Json;
@@ -12,6 +11,7 @@ use axum::extract::rejection::{BytesRejection, QueryRejection};
 use axum::extract::{Extension, Query, State as Extracted};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use plimsoll_admin::api::Cost;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::stats::TextFormat;
 use plimsoll_core::units::FieldError;
@@ -21,8 +21,8 @@ use serde_json::{Value, json};
 
 use super::failure::{ApiError, body_error};
 use super::{metrics, report, responses};
-use crate::explain::{Question, Routing};
-use crate::load_line::LoadLine;
+use crate::explain::Question;
+use crate::load_line::{LoadLine, LoadLines};
 use crate::replicas::Replicas;
 use crate::run::Context;
 use crate::state::State;
@@ -40,7 +40,12 @@ pub fn router() -> AdminRouter<Context> {
         index,
         error: |status, error| ApiError::new(status, error).into_response(),
     };
-    AdminRouter::new(format, "/api/v1")
+    let router = AdminRouter::new(format, "/api/v1");
+    #[cfg(feature = "schema")]
+    let router = router.get("/api/v1/openapi.json", "",
+        "OpenAPI 3.1 description of this API, generated from its types",
+        || async { Json(super::openapi::openapi()) });
+    router
         .get("/healthz", "", "`ok` if the writer responds within 5 s, else 503", healthy)
         .get("/readyz", "",
             "`ready` when a configuration is active, the services of all sources have been listed \
@@ -157,8 +162,10 @@ async fn status(Extracted(context): Extracted<Context>) -> ApiResult {
 }
 
 #[derive(Debug, Default, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-struct FleetsQuery {
+pub(super) struct FleetsQuery {
+    /// Only this fleet.
     fleet: Option<String>,
 }
 
@@ -172,11 +179,16 @@ async fn fleets(
 }
 
 #[derive(Debug, Default, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-struct NodesQuery {
+pub(super) struct NodesQuery {
+    /// Only nodes of this fleet.
     fleet: Option<String>,
+    /// Only the node with this id.
     id: Option<String>,
+    /// Entries to leave out before the first one.
     offset: usize,
+    /// Most entries, 1 to 1000; by default 100.
     limit: Option<usize>,
 }
 
@@ -202,12 +214,28 @@ async fn nodes(
 }
 
 #[derive(Debug, Default, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-struct ClustersQuery {
+pub(super) struct ClustersQuery {
+    /// Only this upstream cluster.
     cluster: Option<String>,
+    /// Only this fleet.
     fleet: Option<String>,
+    /// Entries to leave out before the first one.
     offset: usize,
+    /// Most entries, 1 to 1000; by default 100.
     limit: Option<usize>,
+}
+
+impl ClustersQuery {
+    fn list(self) -> Result<report::ListQuery, FieldError> {
+        Ok(report::ListQuery {
+            fleet: self.fleet,
+            name: self.cluster,
+            offset: self.offset,
+            limit: limit(self.limit)?,
+        })
+    }
 }
 
 async fn clusters(
@@ -215,12 +243,7 @@ async fn clusters(
     query: Result<Query<ClustersQuery>, QueryRejection>,
 ) -> ApiResult {
     let Query(query) = query?;
-    let list = report::ListQuery {
-        fleet: query.fleet,
-        name: query.cluster,
-        offset: query.offset,
-        limit: limit(query.limit)?,
-    };
+    let list = query.list()?;
     let inspect = move |state: &_, now| report::clusters(state, &list, now);
     Ok(Json(json!(context.handle.inspect(inspect).await?)))
 }
@@ -228,22 +251,20 @@ async fn clusters(
 /// How long the shares of load lines may be computed for one response.
 const LOAD_BUDGET: Duration = Duration::from_secs(1);
 
+/// Returns all load lines, and the price of traffic between zones.
+async fn load_lines(context: &Context) -> Result<(LoadLines, Cost), ApiError> {
+    let lines = context.load_lines(LOAD_BUDGET).await?;
+    let cost = |state: &State, _| state.config().operation.cost;
+    Ok((lines, context.handle.inspect(cost).await?))
+}
+
 async fn load(
     Extracted(context): Extracted<Context>,
     query: Result<Query<ClustersQuery>, QueryRejection>,
 ) -> ApiResult {
     let Query(query) = query?;
-    let list = report::ListQuery {
-        fleet: query.fleet,
-        name: query.cluster,
-        offset: query.offset,
-        limit: limit(query.limit)?,
-    };
-    let lines = context.load_lines(LOAD_BUDGET).await?;
-    let cost = context
-        .handle
-        .inspect(|state, _| state.config().operation.cost)
-        .await?;
+    let list = query.list()?;
+    let (lines, cost) = load_lines(&context).await?;
     Ok(Json(json!(report::load(&lines, &cost, &list))))
 }
 
@@ -257,10 +278,14 @@ fn limit(requested: Option<usize>) -> Result<usize, FieldError> {
 }
 
 #[derive(Debug, Default, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-struct AuditQuery {
+pub(super) struct AuditQuery {
+    /// Only changes of this service.
     service: Option<String>,
+    /// Entries to leave out before the first one.
     offset: usize,
+    /// Most entries, 1 to 1000; by default 100.
     limit: Option<usize>,
 }
 
@@ -280,13 +305,19 @@ async fn audit(
 }
 
 #[derive(Debug, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-struct ExplainQuery {
+pub(super) struct ExplainQuery {
+    /// Name of the upstream cluster.
     cluster: String,
+    /// Fleet of proxies; by default the first one by name.
     fleet: Option<String>,
+    /// Region of the proxies; requires `zone`.
     #[serde(default)]
     region: String,
+    /// Zone of the proxies; by default the first one of the fleet.
     zone: Option<String>,
+    /// Sub-zone of the proxies; requires `zone`.
     #[serde(default)]
     sub_zone: String,
 }
@@ -319,23 +350,22 @@ async fn explain_page(
     let question = query.question()?;
     let (cluster, fleet) = (question.cluster.clone(), question.fleet.clone());
     let [explanation] = context.explain([question]).await?;
-    let lines = context.load_lines(LOAD_BUDGET).await?;
-    let cost = context
-        .handle
-        .inspect(|state, _| state.config().operation.cost)
-        .await?;
+    let (lines, cost) = load_lines(&context).await?;
     let is_asked = |line: &&LoadLine| {
         *line.cluster == *cluster && fleet.as_deref().is_none_or(|fleet| *line.fleet == *fleet)
     };
     let line = lines.iter().find(is_asked);
-    let mut page = json!(explanation);
-    page["load_line"] = json!(line.map(|line| report::load_line(line, &cost)));
-    Ok(Json(page))
+    Ok(Json(json!(responses::Explained {
+        explanation,
+        load_line: line.map(|line| report::load_line(line, &cost)),
+    })))
 }
 
 #[derive(Debug, Default, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-struct ReloadQuery {
+pub(super) struct ReloadQuery {
+    /// Loads the files also if they remove more than `reload.max_removed_percent`.
     allow_removal: bool,
 }
 
@@ -353,42 +383,12 @@ async fn reload(
     Ok(Json(json!(responses::Reloaded { restart_needed })))
 }
 
-#[derive(Debug, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-struct WhatIfBody {
-    cluster: String,
-    fleet: Option<String>,
-    #[serde(default)]
-    hosts: BTreeMap<String, u32>,
-    #[serde(default)]
-    demand: BTreeMap<String, f64>,
-}
-
 async fn what_if(
     Extracted(context): Extracted<Context>,
     body: Result<Bytes, BytesRejection>,
 ) -> ApiResult {
     let bytes = body?;
     let mut json = serde_json::Deserializer::from_slice(&bytes);
-    let body: WhatIfBody = serde_path_to_error::deserialize(&mut json).map_err(body_error)?;
-    let before = Question {
-        cluster: body.cluster,
-        fleet: body.fleet,
-        every_zone: true,
-        ..Question::default()
-    };
-    let after = Question {
-        hosts: body.hosts,
-        demand: body.demand,
-        ..before.clone()
-    };
-    let enforced = |question: &Question| Question {
-        routing: Routing::Enforce,
-        ..question.clone()
-    };
-    let questions = [enforced(&before), enforced(&after), before, after];
-    let [enforced_before, enforced_after, before, after] = context.explain(questions).await?;
-    let now = [&before, &after];
-    let enforced = [&enforced_before, &enforced_after];
-    Ok(Json(json!(report::what_if(now, enforced))))
+    let question = serde_path_to_error::deserialize(&mut json).map_err(body_error)?;
+    Ok(Json(json!(context.what_if(question).await?)))
 }

@@ -24,6 +24,8 @@ use tokio::net::TcpListener;
 use tower::ServiceExt;
 
 mod load;
+#[cfg(feature = "schema")]
+mod openapi;
 mod pages;
 
 use super::*;

@@ -1,21 +1,8 @@
-//! [`Cost`]: price of traffic between zones, for estimates in the admin API and in metrics.
+//! Price of traffic between zones ([`Cost`]), for estimates in the admin API and in metrics.
 
+use plimsoll_admin::api::Cost;
 use plimsoll_core::units::FieldError;
 use serde::Deserialize;
-
-/// A month of cloud bills: 730 hours.
-const SECONDS_PER_MONTH: f64 = 730.0 * 3600.0;
-
-/// Price of traffic between zones.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Cost {
-    /// US dollars per gigabyte (10⁹ bytes), both directions together.
-    pub usd_per_gigabyte: f64,
-    /// Bytes of a request and its response: load reports do not count bytes.
-    pub bytes_per_request: f64,
-    /// Whether a value is the default, not one of the file.
-    pub is_assumed: bool,
-}
 
 /// Price of traffic between zones, for estimates of cost.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq)]
@@ -27,24 +14,6 @@ pub(super) struct CostYaml {
     usd_per_gigabyte: Option<f64>,
     /// Bytes of a request and its response. Default 10000.
     bytes_per_request: Option<f64>,
-}
-
-impl Default for Cost {
-    fn default() -> Self {
-        Self {
-            usd_per_gigabyte: 0.02,
-            bytes_per_request: 10_000.0,
-            is_assumed: true,
-        }
-    }
-}
-
-impl Cost {
-    /// Returns the US dollars per month for this many requests per second between zones.
-    pub fn usd_per_month(&self, requests_per_second: f64) -> f64 {
-        let bytes = requests_per_second * self.bytes_per_request * SECONDS_PER_MONTH;
-        bytes / 1e9 * self.usd_per_gigabyte
-    }
 }
 
 impl CostYaml {
@@ -59,11 +28,11 @@ impl CostYaml {
                 return Err(FieldError::new(field, reason));
             }
         }
-        let assumed = Cost::default();
+        let default = Cost::default();
         Ok(Cost {
-            usd_per_gigabyte: self.usd_per_gigabyte.unwrap_or(assumed.usd_per_gigabyte),
-            bytes_per_request: self.bytes_per_request.unwrap_or(assumed.bytes_per_request),
-            is_assumed: self.usd_per_gigabyte.is_none() || self.bytes_per_request.is_none(),
+            usd_per_gigabyte: self.usd_per_gigabyte.unwrap_or(default.usd_per_gigabyte),
+            bytes_per_request: self.bytes_per_request.unwrap_or(default.bytes_per_request),
+            assumed: self.usd_per_gigabyte.is_none() || self.bytes_per_request.is_none(),
         })
     }
 }
@@ -77,7 +46,7 @@ mod tests {
         let cost = Cost::default();
         // 730 h · 3600 s · 10 kB = 26.28 GB at two cents.
         assert!((cost.usd_per_month(1.0) - 0.5256).abs() < 1e-9);
-        assert!(cost.is_assumed);
+        assert!(cost.assumed);
     }
 
     #[test]
@@ -87,12 +56,12 @@ mod tests {
             bytes_per_request: None,
         };
         let cost = yaml.validate().unwrap();
-        assert!(cost.is_assumed, "the size is still assumed");
+        assert!(cost.assumed, "the size is still assumed");
         let both = CostYaml {
             bytes_per_request: Some(0.0),
             ..yaml
         };
-        assert!(!both.validate().unwrap().is_assumed);
+        assert!(!both.validate().unwrap().assumed);
         for wrong in [-1.0, f64::NAN, f64::INFINITY] {
             let yaml = CostYaml {
                 usd_per_gigabyte: Some(wrong),

@@ -5,11 +5,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_admin::api::Cost;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::planner::PlannerConfig;
 use plimsoll_serve::ServerTlsSettings;
 
-use super::{Cost, FileError, Limits, Otlp};
+use super::{FileError, Limits, Otlp};
 
 /// Where the control plane listens, and with which certificates.
 #[derive(Clone, Debug, PartialEq)]

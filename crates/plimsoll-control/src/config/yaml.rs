@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use plimsoll_admin::api::Cost;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::units::FieldError;
 use plimsoll_xds::yaml::ClusterYaml;
@@ -13,7 +14,7 @@ use serde::Deserialize;
 
 use super::Relay;
 use super::consul::{Consul, ConsulYaml};
-use super::cost::{Cost, CostYaml};
+use super::cost::CostYaml;
 use super::endpoints::LocalityLbEndpointsYaml;
 use super::kubernetes::{Kubernetes, KubernetesYaml};
 use super::limits::LimitsYaml;

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use plimsoll_admin::state::{ClusterState, Flow, PlannedLoad, TotalLoad, ZoneState};
-use plimsoll_admin::what_if::rounded;
-use plimsoll_control::admin::mode_name;
-use plimsoll_control::config::{Cost, Mode, Service};
+use plimsoll_admin::api::rounded;
+use plimsoll_admin::state::{ClusterState, Flow, ZoneState};
+use plimsoll_control::admin::{millis, mode_name, total_load, zone_load};
+use plimsoll_control::config::{Mode, Service};
 use plimsoll_control::delivery::NodeClass;
 use plimsoll_control::fleet_plan::FleetPlan;
-use plimsoll_control::load_line::{LoadLine, LoadLines, Traffic, Unknown, ZoneTraffic};
+use plimsoll_control::load_line::{LoadLine, LoadLines, Traffic, Unknown};
 use plimsoll_control::state::State;
 use plimsoll_core::counts::HostSetCounts;
 use plimsoll_core::explain::{ChangeExplanation, LocalityExplanation, ZoneExplanation};
@@ -18,8 +18,8 @@ use plimsoll_core::planner::fractions::ZoneFraction;
 use plimsoll_core::planner::{FleetView, ScopeView};
 use plimsoll_core::time::Instant;
 
+use super::WallClock;
 use super::explanation_cache::{ClusterExplanation, ExplanationCache};
-use super::{WallClock, millis};
 
 /// Maximum number of entries (fleets times services); the first entries by name are kept.
 pub(super) const MAX: usize = 500;
@@ -66,7 +66,10 @@ pub(super) fn clusters(
                     .err()
                     .map(|unknown| unknown.text().to_owned());
                 (
-                    traffic.as_ref().ok().map(|traffic| total(traffic, cost)),
+                    traffic
+                        .as_ref()
+                        .ok()
+                        .map(|traffic| total_load(traffic, cost)),
                     reason,
                 )
             };
@@ -115,23 +118,6 @@ fn staleness_threshold(state: &State, fleet: &str, service: &Service) -> Option<
     stale_after.filter(|_| has(NodeClass::Envoy)).map(millis)
 }
 
-fn total(traffic: &Traffic, cost: &Cost) -> TotalLoad {
-    TotalLoad {
-        cross_zone_requests_per_second: rounded(traffic.cross_zone),
-        kept_local: traffic.kept_local().map(rounded),
-        highest_load: traffic.highest_load().map(rounded),
-        usd_per_month: rounded(cost.usd_per_month(traffic.cross_zone)),
-    }
-}
-
-fn planned(traffic: &ZoneTraffic) -> PlannedLoad {
-    PlannedLoad {
-        served_requests_per_second: rounded(traffic.served),
-        load: traffic.load.map(rounded),
-        kept_local: traffic.kept_local.map(rounded),
-    }
-}
-
 impl ClusterBuilder {
     fn new(service: &Service, explained: Option<&ClusterExplanation>) -> Self {
         let mut builder = Self::default();
@@ -170,7 +156,7 @@ impl ClusterBuilder {
     fn zone(&mut self, locality: &Locality) -> &mut ZoneState {
         let entry = self.zones.entry(locality.clone());
         entry.or_insert_with(|| ZoneState {
-            locality: locality.into(),
+            locality: locality.clone(),
             ..ZoneState::default()
         })
     }
@@ -247,7 +233,7 @@ impl ClusterBuilder {
             }
             let at = |traffic: &Result<Traffic, Unknown>| {
                 let traffic = traffic.as_ref().ok()?.zones.get(index)?;
-                Some(planned(traffic))
+                Some(zone_load(*traffic))
             };
             (zone.now, zone.enforce) = (at(&line.now), at(&line.enforce));
             (zone.failed_share, zone.fails) = (of.failed_share.map(rounded), of.fails);

@@ -367,16 +367,14 @@ fn age(at_unix_ms: u64, now_unix_ms: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_admin::state::{Flow, LocalityId, ReplicaState, StoreState};
+    use plimsoll_admin::state::{Flow, ReplicaState, StoreState};
+    use plimsoll_core::model::locality::Locality;
 
     use super::*;
 
     fn state() -> DashboardState {
         let zone = |name: &str, load: f64| ZoneState {
-            locality: LocalityId {
-                zone: name.to_owned(),
-                ..LocalityId::default()
-            },
+            locality: Locality::zone_only(name),
             proxies: Some(2),
             healthy_hosts: 3,
             hosts: 3,
@@ -476,7 +474,7 @@ mod tests {
         state.subtitle = "a subtitle ".repeat(9);
         state.clusters[0].policy = "load_aware_locality, client_side_weighted_round_robin".into();
         for zone in &mut state.clusters[0].zones {
-            zone.locality.region = "region-1".to_owned();
+            zone.locality = Locality::new("region-1", zone.locality.zone(), "");
             zone.served_requests_per_second = Some(12_345.6);
         }
         let event = state.events[0].clone();

@@ -8,10 +8,10 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use plimsoll_admin::api::Cost;
 use plimsoll_core::model::locality::Locality;
 
 use super::Values;
-use crate::config::Cost;
 use crate::load_line::{LoadLine, LoadLines, Traffic, ZoneLine};
 
 /// Most series of load lines, by service and by zone. With edges, nodes and counters, 50 services

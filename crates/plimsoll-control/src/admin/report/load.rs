@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::super::responses::{self, Load, ZoneLoad};
-use super::{ListQuery, mode_name, rounded};
-use crate::config::Cost;
+use plimsoll_admin::api::{Cost, TotalLoad, ZoneLoad, rounded};
+
+use super::super::responses::{self, Load};
+use super::{ListQuery, mode_name};
 use crate::load_line::{LoadLine, LoadLines, PlannedZone, Traffic, ZoneLine, ZoneTraffic};
 
 /// Lists the load lines that match the query, by fleet and cluster.
@@ -20,38 +21,28 @@ pub(in crate::admin) fn load(lines: &LoadLines, cost: &Cost, query: &ListQuery) 
     Load {
         total: matching().count(),
         offset: query.offset,
-        cost: responses::Cost {
-            usd_per_gigabyte: cost.usd_per_gigabyte,
-            bytes_per_request: cost.bytes_per_request,
-            assumed: cost.is_assumed,
-        },
+        cost: *cost,
         load_lines: shown.map(|line| load_line(line, cost)).collect(),
     }
 }
 
 /// Converts one load line.
 pub(in crate::admin) fn load_line(line: &LoadLine, cost: &Cost) -> responses::LoadLine {
-    let total = |traffic: &Traffic| responses::TotalLoad {
-        requests_per_second: rounded(traffic.requests),
-        cross_zone_requests_per_second: rounded(traffic.cross_zone),
-        kept_local: traffic.kept_local().map(rounded),
-        highest_load: traffic.highest_load().map(rounded),
-        usd_per_month: rounded(cost.usd_per_month(traffic.cross_zone)),
-    };
+    let total = |traffic: &Traffic| total_load(traffic, cost);
     let zone = |(index, zone): (usize, &ZoneLine)| {
         let of = |traffic: Option<&Traffic>| {
             let traffic = traffic?.zones.get(index)?;
             Some(zone_load(*traffic))
         };
         responses::ZoneLine {
-            locality: (&zone.locality).into(),
+            locality: zone.locality.clone(),
             demand_requests_per_second: rounded(zone.demand),
             capacity_share: rounded(zone.capacity_share),
             line_requests_per_second: rounded(zone.line),
             above_line: zone.above_line.clone(),
             failed_share: zone.failed_share.map(rounded),
             fails: zone.fails,
-            fails_only_from: zone.fails_only_from.iter().map(Into::into).collect(),
+            fails_only_from: zone.fails_only_from.clone(),
             planned: zone.planned.as_ref().map(planned),
             seen: of(line.seen.as_ref()),
             now: of(line.now.as_ref().ok()),
@@ -86,7 +77,19 @@ fn planned(zone: &PlannedZone) -> responses::PlannedZone {
     }
 }
 
-fn zone_load(traffic: ZoneTraffic) -> ZoneLoad {
+/// Converts the traffic of all zones.
+pub fn total_load(traffic: &Traffic, cost: &Cost) -> TotalLoad {
+    TotalLoad {
+        requests_per_second: rounded(traffic.requests),
+        cross_zone_requests_per_second: rounded(traffic.cross_zone),
+        kept_local: traffic.kept_local().map(rounded),
+        highest_load: traffic.highest_load().map(rounded),
+        usd_per_month: rounded(cost.usd_per_month(traffic.cross_zone)),
+    }
+}
+
+/// Converts the traffic of one zone.
+pub fn zone_load(traffic: ZoneTraffic) -> ZoneLoad {
     ZoneLoad {
         served_requests_per_second: rounded(traffic.served),
         load: traffic.load.map(rounded),

@@ -44,7 +44,7 @@ impl Cost {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct TotalLoad {
-    /// All requests.
+    /// Requests of all zones together.
     pub requests_per_second: f64,
     /// Requests that leave their zone.
     pub cross_zone_requests_per_second: f64,

@@ -16,8 +16,9 @@ use super::{responses, routes};
 
 /// Where the types are in the description.
 const COMPONENTS: &str = "/components/schemas";
-const ABOUT: &str = "Names and types are stable: fields may be added, so readers must ignore fields \
-                     that they do not know. With `pretty` in the query, answers have line breaks.";
+const ABOUT: &str = "\
+Names and types are stable: fields may be added, so readers must ignore fields that they do not \
+know. With `pretty` in the query, answers have line breaks.";
 
 type TypeSchema = fn(&mut SchemaGenerator) -> Schema;
 
@@ -92,7 +93,7 @@ static OPERATIONS: [Operation; 16] = [
 /// The document that the dashboard shows and `plimsoll top` reads.
 static DASHBOARD: Operation = json::<DashboardState>(STATE_PATH.0);
 
-/// Returns the description.
+/// Returns the description of the admin API.
 pub fn openapi() -> &'static Value {
     static DESCRIPTION: OnceLock<Value> = OnceLock::new();
     DESCRIPTION.get_or_init(describe)

@@ -237,7 +237,7 @@ fn fractions(zones: &[ZoneFraction]) -> Vec<Fraction> {
     zones.iter().map(zone).collect()
 }
 
-/// Returns whole milliseconds.
+/// Returns a duration in whole milliseconds.
 pub fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -165,7 +165,7 @@ async fn status(Extracted(context): Extracted<Context>) -> ApiResult {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct FleetsQuery {
-    /// Only this fleet.
+    /// Only the fleet with this name.
     fleet: Option<String>,
 }
 
@@ -219,7 +219,7 @@ async fn nodes(
 pub(super) struct ClustersQuery {
     /// Only this upstream cluster.
     cluster: Option<String>,
-    /// Only this fleet.
+    /// Only the fleet with this name.
     fleet: Option<String>,
     /// Entries to leave out before the first one.
     offset: usize,

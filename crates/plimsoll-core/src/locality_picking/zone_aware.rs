@@ -503,7 +503,10 @@ impl schemars::JsonSchema for Reason {
     }
 
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({ "type": "string", "description": "Why zone-aware routing is off." })
+        schemars::json_schema!({
+            "type": "string",
+            "description": "Why zone-aware routing is off.",
+        })
     }
 }
 

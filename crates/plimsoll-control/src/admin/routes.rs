@@ -40,12 +40,7 @@ pub fn router() -> AdminRouter<Context> {
         index,
         error: |status, error| ApiError::new(status, error).into_response(),
     };
-    let router = AdminRouter::new(format, "/api/v1");
-    #[cfg(feature = "schema")]
-    let router = router.get("/api/v1/openapi.json", "",
-        "OpenAPI 3.1 description of this API, generated from its types",
-        || async { Json(super::openapi::openapi()) });
-    router
+    with_description(AdminRouter::new(format, "/api/v1"))
         .get("/healthz", "", "`ok` if the writer responds within 5 s, else 503", healthy)
         .get("/readyz", "",
             "`ready` when a configuration is active, the services of all sources have been listed \
@@ -72,6 +67,19 @@ pub fn router() -> AdminRouter<Context> {
         .action("/api/v1/reload", "allow_removal=false",
             "Loads the files now; `allow_removal=true` also if they remove more than \
              `reload.max_removed_percent`. 409 if they are refused", reload)
+}
+
+#[cfg(feature = "schema")]
+fn with_description(router: AdminRouter<Context>) -> AdminRouter<Context> {
+    let about = "OpenAPI 3.1 description of this API, generated from its types";
+    router.get("/api/v1/openapi.json", "", about, || async {
+        Json(super::openapi::openapi())
+    })
+}
+
+#[cfg(not(feature = "schema"))]
+const fn with_description(router: AdminRouter<Context>) -> AdminRouter<Context> {
+    router
 }
 
 /// Lists the paths of the API, except the first, which is this list.

@@ -130,8 +130,8 @@ async fn errors_and_questions_are_as_described() {
         validate(&name, path, "default", &answer);
     }
     let body = &openapi()["paths"]["/api/v1/what-if"]["post"]["requestBody"];
-    let question = jsonschema::validator_for(&body["content"]["application/json"]["schema"]);
-    let question = question.unwrap();
+    let schema = &body["content"]["application/json"]["schema"];
+    let question = jsonschema::validator_for(schema).unwrap();
     assert!(question.is_valid(&json!({ "cluster": "orders", "hosts": { "a": 9 } })));
     for wrong in [json!({}), json!({ "cluster": "orders", "host": {} })] {
         assert!(!question.is_valid(&wrong), "{wrong}");

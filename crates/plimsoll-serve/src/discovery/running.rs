@@ -92,7 +92,7 @@ mod tests {
     fn idle(tasks: &SourceTasks) -> Source<u32> {
         Source::start(tasks.clone(), Arc::default(), |batches| async move {
             let _ = batches.send(1).await;
-            std::future::pending().await
+            std::future::pending::<()>().await;
         })
     }
 

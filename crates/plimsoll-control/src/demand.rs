@@ -497,6 +497,7 @@ fn timing(config: &ControlConfig) -> Timing {
         interval: config.reporting.load_reporting_interval,
         missed_intervals: config.reporting.planner.missed_intervals(),
         lease_ttl: store.map_or(crate::config::DEFAULT_LEASE_TTL, |store| store.lease_ttl),
+        leave_after: config.fleets.leave_after,
     }
 }
 

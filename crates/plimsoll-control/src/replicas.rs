@@ -32,7 +32,10 @@ use table::{Owner, SharedNode, Table};
 
 /// How long a node counts after its load reporting stream to this replica closed: it may be moving
 /// to another one, and Envoy retries a broken load reporting stream after 5 s.
-const MOVE_TIME: Duration = Duration::from_secs(7);
+pub(crate) const MOVE_TIME: Duration = Duration::from_secs(7);
+/// How long nodes of other replicas count by their last record while the store is away. Without an
+/// end, every proxy that ended in a long outage would count beside its successor.
+const MAX_OUTAGE: Duration = Duration::from_secs(600);
 /// Reports of another replica, about a node that reports to this one, that make it a duplicate. A
 /// node that moves causes one or two, until its old stream is closed.
 const DUPLICATE_REPORTS: u32 = 3;
@@ -122,6 +125,9 @@ pub enum Write {
     PutIfOwn(NodeRecord),
     /// Deletes the record if it is still the one that this replica wrote.
     Delete,
+    /// Drops a write that waits for the store, which is away: this replica deletes its records of
+    /// nodes that have left when it reads the store again.
+    Forget,
 }
 
 /// Times that depend on the configuration.
@@ -133,6 +139,8 @@ pub(crate) struct Timing {
     pub(crate) missed_intervals: u32,
     /// How long a record that is missing in the store counts after the store was away.
     pub(crate) lease_ttl: Duration,
+    /// How long a node without a stream stays in its fleet.
+    pub(crate) leave_after: Duration,
 }
 
 /// The nodes of all replicas.
@@ -146,6 +154,8 @@ pub struct Replicas {
     delayed: DelayedWrites,
     connected: bool,
     synced: bool,
+    /// Since when the store is away, if it was there before.
+    away_since: Option<Instant>,
     /// Fleets whose demand was in the store when this replica started.
     known_fleets: BTreeSet<Arc<str>>,
     others: BTreeMap<Arc<str>, (ReplicaRecord, Instant)>,
@@ -164,6 +174,7 @@ impl Replicas {
             delayed: DelayedWrites::default(),
             connected: false,
             synced: false,
+            away_since: None,
             known_fleets: BTreeSet::new(),
             others: BTreeMap::new(),
             plans: AgreedPlans::new(instance),
@@ -187,6 +198,11 @@ impl Replicas {
     /// Returns the name of this replica.
     pub const fn id(&self) -> &Arc<str> {
         &self.replica
+    }
+
+    /// Returns the id of this process, which is a new one after each start.
+    pub const fn instance(&self) -> u64 {
+        self.instance
     }
 
     /// Whether the store is connected.
@@ -356,6 +372,7 @@ impl Replicas {
                 self.others = replicas.into_iter().map(named).collect();
                 self.connected = true;
                 self.synced = true;
+                self.away_since = None;
             }
             StoreInput::NodePut(stored) => self.put(stored, &mut effects, now),
             StoreInput::NodeDeleted(key) => self.deleted(&key, &mut effects),
@@ -372,6 +389,7 @@ impl Replicas {
             StoreInput::LeaseChanged => self.writes.extend(self.table.owned_keys()),
             StoreInput::Disconnected(_) => {
                 self.connected = false;
+                self.away_since.get_or_insert(now);
                 self.plans.handle_disconnected(&mut effects);
             }
         }
@@ -419,9 +437,13 @@ impl Replicas {
                 effects.extend([Effect::Leave(key.clone()), Effect::Silent(key)]);
                 continue;
             }
-            let waited = node.waits_until.is_some_and(|until| until <= now);
-            if self.connected && waited && node.owner == Owner::Us {
+            if node.owner == Owner::Us && self.has_left(&node, now) {
                 node.waits_until = None;
+                effects.push(Effect::Silent(key.clone()));
+            } else if node.owner != Owner::Us && self.is_outdated(now) {
+                // Its record counts again when the store is back, even if it is the same one.
+                node.stats = Arc::default();
+                node.revision = 0;
                 effects.push(Effect::Silent(key.clone()));
             } else if node.repeats() {
                 effects.push(node.report());
@@ -446,7 +468,8 @@ impl Replicas {
     pub fn poll_write(&mut self) -> Option<(NodeKey, Write)> {
         while let Some(key) = self.writes.pop_first() {
             let write = match self.table.get(&key) {
-                None => Write::Delete,
+                None if self.connected => Write::Delete,
+                None => Write::Forget,
                 Some(node) if node.owner == Owner::Us => self.put_of(node),
                 // Another replica has taken over since.
                 Some(_) => continue,
@@ -454,6 +477,23 @@ impl Replicas {
             return Some((key, write));
         }
         None
+    }
+
+    /// Whether a node of this replica has stopped counting. While the store is away it may have
+    /// moved to another replica, if there is one: it gets as much longer as a node may be away.
+    fn has_left(&self, node: &SharedNode, now: Instant) -> bool {
+        let Some(until) = node.waits_until.filter(|until| *until <= now) else {
+            return false;
+        };
+        let is_us = |name: &Arc<str>| *name == self.replica;
+        let is_alone = !self.others.is_empty() && self.others.keys().all(is_us);
+        self.connected || is_alone || until.saturating_add(self.timing.leave_after) <= now
+    }
+
+    /// Whether records of other replicas are too old to count.
+    fn is_outdated(&self, now: Instant) -> bool {
+        let away = self.away_since;
+        away.is_some_and(|since| since.saturating_add(MAX_OUTAGE) <= now)
     }
 
     fn put_of(&self, node: &SharedNode) -> Write {

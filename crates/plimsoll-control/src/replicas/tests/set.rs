@@ -252,6 +252,7 @@ impl Set {
                     self.apply(key, Some(encode_node_record(&record)), instance);
                 }
             }
+            Write::Forget => {}
             Write::Delete => {
                 if self.writer(key) == Some(instance) {
                     self.apply(key, None, instance);

@@ -154,6 +154,15 @@ impl ControlConfig {
             config.reporting.heartbeat_error =
                 error.map(|error| main.error(document.locate(error)));
         }
+        let (heartbeat, _) = config.heartbeat();
+        let kubernetes = config
+            .kubernetes
+            .as_mut()
+            .map(|section| &mut section.defaults);
+        let consul = config.consul.as_mut().map(|section| &mut section.defaults);
+        for defaults in kubernetes.into_iter().chain(consul) {
+            defaults.keep_heartbeat(heartbeat);
+        }
         Ok(config)
     }
 

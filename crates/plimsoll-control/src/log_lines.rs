@@ -69,6 +69,10 @@ plimsoll_core::log_lines! {
     /// API does, and is refused.
     REQUEST_REFUSED = Warn, "request refused: a limit is exceeded",
         "Look at the peer; raise `limit` under `limits` if the request is legitimate.";
+    /// A Service of Kubernetes, or all of a namespace together, would use more than `limit` allows.
+    /// What was accepted last stays in force; other namespaces do not notice.
+    BEYOND_BUDGET = Warn, "a Service exceeds a limit; it stays as it was last accepted",
+        "Talk to its owner, who has an event; raise `limit` under `limits` if it is legitimate.";
     /// More load reports wait than `limits.queue_bytes` allows. Their streams are slowed down.
     QUEUE_FULL = Warn, "load reports wait for the writer; slowing down their streams",
         "Look for a peer that sends large reports; add CPU, or raise `load_reporting.interval`.";

@@ -233,7 +233,7 @@ impl Join {
         let first_sync = match update {
             Update::Services(update) => {
                 let changes = update.changes.into_iter();
-                changes.for_each(|change| self.inventory.handle_service(change));
+                changes.for_each(|change| self.inventory.handle_service(change, now));
                 update.first_sync
             }
             Update::Slices(update) => {

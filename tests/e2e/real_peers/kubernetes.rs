@@ -61,7 +61,7 @@ fn endpoints_and_settings_of_kubernetes_reach_envoys_and_no_fault_loses_requests
         "zoneroutingpolicies",
         json!({"metadata": {"namespace": "shop", "name": "orders", "generation": 1},
             "spec": {"targetRefs": [{"group": "", "kind": "Service", "name": "orders"}],
-                     "mode": "Enforce", "istio": {"distribute": "Write"},
+                     "mode": "Enforce", "istio": {"distribute": "Write", "fleets": ["*"]},
                      "cluster": {"health_checks": [health_check],
                                  // Envoy would keep hosts that still answer their checks.
                                  "ignore_health_on_host_removal": true}}}),

@@ -183,6 +183,8 @@ impl<T: Resource> Mirror<T> {
                 kind = T::KIND,
                 namespace = self.namespace
             );
+            // A watch may be open for minutes before its first event.
+            self.update_status();
         }
     }
 

@@ -329,7 +329,7 @@ impl Demand {
                 // There is no room for the node.
                 Effect::Report(info, _) if is_unknown(fleets, &info.node) => {}
                 Effect::Report(info, stats) => {
-                    let counted = self.counted(&stats);
+                    let counted = self.counted(&info.node.cluster, &stats);
                     self.planner.handle_load_reports(&info.node, &counted, now);
                 }
                 Effect::Silent(NodeKey { fleet, id }) => {

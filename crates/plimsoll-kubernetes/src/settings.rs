@@ -31,6 +31,8 @@ const NUMBERS: [(&str, &str, &[&str]); 2] = [
     ),
     ("requests-per-second", "capacity", &["requests_per_second"]),
 ];
+/// Annotation with names of fleets, between commas.
+const VISIBLE_TO: &str = "visible-to";
 const IGNORE: &str = "ignore";
 /// Fields of a policy's `spec`.
 const SPEC_FIELDS: [&str; 7] = [
@@ -168,13 +170,17 @@ fn annotation(
         let value = number_at(path, text).map_err(|reason| (Some(*setting), reason))?;
         return Ok((setting, value));
     }
+    if name == VISIBLE_TO {
+        let fleets: Vec<&str> = text.split(',').map(str::trim).collect();
+        return Ok(("visible_to", Value::from(fleets)));
+    }
     if let Some((_, setting)) = ANNOTATIONS.iter().find(|(known, _)| *known == name) {
         return Ok((setting, Value::String(file_spelling(text))));
     }
     let texts = ANNOTATIONS.iter().map(|(name, _)| name);
     let all = texts.chain(NUMBERS.iter().map(|(name, ..)| name));
     let names: Vec<_> = all
-        .chain([&IGNORE])
+        .chain([&VISIBLE_TO, &IGNORE])
         .map(|name| format!("{ANNOTATION_PREFIX}{name}"))
         .collect();
     Err((None, format!("is unknown; there are {}", names.join(", "))))

@@ -166,7 +166,7 @@ pub(super) fn service_changes(
         .collect()
 }
 
-/// Compares how measured demand steers a service.
+/// Compares how measured demand steers a service, and for whom.
 fn steering(old: &Service, new: &Service) -> Vec<Difference> {
     let mut found = Vec::new();
     let mut add = |field: &'static str, values| found.push((field.to_owned(), field, values));
@@ -191,6 +191,19 @@ fn steering(old: &Service, new: &Service) -> Vec<Difference> {
     let capacities = [old.goal, new.goal].map(objective::shown_capacity);
     if capacities[0] != capacities[1] {
         add("capacity", capacities);
+    }
+    let fleets = [old, new].map(|service| {
+        let fleets = service.visible_to.as_ref()?;
+        Some(
+            fleets
+                .iter()
+                .map(String::as_str)
+                .collect::<Vec<_>>()
+                .join(", "),
+        )
+    });
+    if fleets[0] != fleets[1] {
+        add("visible_to", fleets);
     }
     found
 }

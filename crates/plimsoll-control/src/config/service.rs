@@ -1,7 +1,7 @@
 //! [`Service`]: an upstream cluster, its endpoints, and how measured demand may steer its traffic.
 //! plimsoll-xds parses the cluster; `delivery` decides how it is steered at a given node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -92,6 +92,8 @@ pub struct Service {
     pub demand_field: Option<&'static str>,
     /// Why no locality weights can be set on its endpoints, which come from a relayed server.
     pub no_weights: Option<NotSteeredReason>,
+    /// Fleets that get the service, and whose demand for it counts; `None` for all.
+    pub visible_to: Option<Arc<BTreeSet<String>>>,
     /// Hash of the service as it is written, by which replicas compare their files; 0 for clusters
     /// of a relayed server.
     pub digest: u64,
@@ -130,6 +132,7 @@ impl Service {
             beside_policy,
             demand_field,
             no_weights,
+            visible_to,
             digest: _,
         } = self;
         (Arc::ptr_eq(config, &other.config) || *config == other.config)
@@ -144,6 +147,13 @@ impl Service {
             && *beside_policy == other.beside_policy
             && *demand_field == other.demand_field
             && *no_weights == other.no_weights
+            && *visible_to == other.visible_to
+    }
+
+    /// Whether a fleet gets the service. What it reports about others does not count.
+    pub(crate) fn is_visible_to(&self, fleet: &str) -> bool {
+        let fleets = self.visible_to.as_ref();
+        fleets.is_none_or(|fleets| fleets.contains(fleet))
     }
 
     /// A cluster of a relayed server that passes through as it is.
@@ -168,6 +178,7 @@ impl Service {
             beside_policy: BesidePolicy::default(),
             demand_field: None,
             no_weights: None,
+            visible_to: None,
             digest: 0,
         }
     }
@@ -216,6 +227,7 @@ impl ServiceYaml {
         let goal = objective::goal(self.objective, self.capacity)?;
         let message = FileMessage::from(&self.assignment(&config)?);
         let digest = self.digest(message.bytes(), goal);
+        let visible_to = self.visible_to()?;
         let endpoints = decode_endpoints(message.bytes())?;
         let service = Service {
             config: Arc::new(config),
@@ -233,6 +245,7 @@ impl ServiceYaml {
             beside_policy,
             demand_field,
             no_weights: None,
+            visible_to,
             digest,
         };
         delivery::check(&service)?;
@@ -241,13 +254,32 @@ impl ServiceYaml {
 
     /// Rejects what a relay cannot change, because endpoints come from the relayed server.
     pub(super) fn check_relayed(&self) -> Result<(), FieldError> {
-        match self.overprovisioning_factor {
-            Some(_) => Err(FieldError::new(
+        let fields = [
+            (
                 "overprovisioning_factor",
-                WITHOUT_EFFECT_BEHIND_A_RELAY,
-            )),
+                self.overprovisioning_factor.is_some(),
+            ),
+            ("visible_to", self.visible_to.is_some()),
+        ];
+        match fields.into_iter().find(|(_, is_set)| *is_set) {
+            Some((field, _)) => Err(FieldError::new(field, WITHOUT_EFFECT_BEHIND_A_RELAY)),
             None => Ok(()),
         }
+    }
+
+    /// Returns the fleets that get the service; `None` for all.
+    fn visible_to(&self) -> Result<Option<Arc<BTreeSet<String>>>, FieldError> {
+        let Some(written) = &self.visible_to else {
+            return Ok(None);
+        };
+        let fleets: BTreeSet<String> = written.iter().cloned().collect();
+        if fleets.is_empty() || fleets.contains("") {
+            let reason = "needs names of fleets, or `*` for all";
+            return Err(FieldError::new("visible_to", reason));
+        }
+        Ok(Some(fleets)
+            .filter(|fleets| !fleets.contains("*"))
+            .map(Arc::new))
     }
 
     fn assignment(&self, config: &ClusterConfig) -> Result<AssignmentMessage, FieldError> {
@@ -278,6 +310,7 @@ impl ServiceYaml {
             ("delivery", json!(delivery.map(name_of))),
             ("objective", json!(objective::shown(goal))),
             ("capacity", json!(objective::shown_capacity(goal))),
+            ("visible_to", json!(self.visible_to)),
         ])
     }
 }

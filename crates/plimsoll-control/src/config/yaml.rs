@@ -230,6 +230,9 @@ pub(super) struct ServiceYaml {
     pub(super) objective: Option<ObjectiveYaml>,
     /// What a host can serve. Default none.
     pub(super) capacity: Option<CapacityYaml>,
+    /// Fleets that get the service, and whose demand for it counts; `*` is every fleet. Default
+    /// all.
+    pub(super) visible_to: Option<Vec<String>>,
 }
 
 impl FileYaml {

@@ -49,7 +49,7 @@ impl Rig {
     fn report(&mut self, nodes: usize, milliseconds: u64) {
         let now = at(milliseconds);
         for node in &self.nodes[..nodes] {
-            let counted = self.demand.counted(&[stats("orders", 100)]);
+            let counted = self.demand.counted("gateway", &[stats("orders", 100)]);
             self.demand.handle_report(node, &counted, now);
         }
         self.demand.handle_due(&self.fleets, now);

@@ -136,13 +136,14 @@ fn accepted(view: &PolicyView) -> Verdict {
         return Verdict::new("False", "Invalid", error);
     }
     let missing = || format!("{} not found", view.missing.join(", "));
+    let notes: String = view.notes.iter().map(|note| format!("; {note}")).collect();
     if view.clusters.is_empty() && view.preferred.is_empty() {
         let message = if view.missing.is_empty() {
             "no Service of targetRefs exists, or it is not selected".to_owned()
         } else {
             missing()
         };
-        return Verdict::new("False", "TargetNotFound", message);
+        return Verdict::new("False", "TargetNotFound", message + &notes);
     }
     let preferred: Vec<String> = view.preferred.iter().map(ToString::to_string).collect();
     if view.clusters.is_empty() {
@@ -157,10 +158,7 @@ fn accepted(view: &PolicyView) -> Verdict {
     if !preferred.is_empty() {
         message += &format!("; other targets follow {}", preferred.join(", "));
     }
-    for note in &view.notes {
-        message += &format!("; {note}");
-    }
-    Verdict::new("True", "Accepted", message)
+    Verdict::new("True", "Accepted", message + &notes)
 }
 
 fn zone_routing(state: &State, view: &PolicyView, lines: &[&LoadLine]) -> Verdict {

@@ -16,7 +16,7 @@ use plimsoll_kubernetes::objects::{ObjectKey, ZoneRoutingPolicy};
 use plimsoll_kubernetes::settings::{Distribute, Setting, SettingError, Settings};
 use plimsoll_kubernetes::{DiscoveredService as FoundService, ServicePort};
 use plimsoll_xds::yaml::ConfigError;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::report::PolicyView;
 use crate::config::{Kubernetes, Service};
@@ -164,11 +164,16 @@ impl Translator {
                 continue;
             }
             let owned = Some((key.clone(), Arc::clone(&found.service.uid)));
-            let mut known = match self.port(&name, port, found.error.as_ref(), before.get(&name)) {
+            let port = Port {
+                name: &name,
+                namespace: &key.namespace,
+                found: port,
+            };
+            let mut known = match self.port(port, found.error.as_ref(), before.get(&name)) {
                 Ok(known) => known,
                 Err(mut error) => {
                     error.service = owned;
-                    refused.push(error);
+                    refused.push(*error);
                     continue;
                 }
             };
@@ -221,13 +226,13 @@ impl Translator {
 
     fn port(
         &self,
-        name: &Arc<str>,
-        port: &ServicePort,
+        port: Port<'_>,
         error: Option<&SettingError>,
         before: Option<&Known>,
-    ) -> Result<Known, Refused> {
+    ) -> Result<Known, Box<Refused>> {
+        let mut valid = self.valid(port, before)?;
+        let port = port.found;
         let found = &port.settings;
-        let mut valid = self.valid(name, port, before)?;
         valid.errors.extend(error.map(refused));
         let in_force = Settings {
             values: valid.values,
@@ -250,14 +255,8 @@ impl Translator {
 
     /// Builds a service from the settings that are valid. Those that are not have their last valid
     /// value, or the default.
-    fn valid(
-        &self,
-        name: &Arc<str>,
-        port: &ServicePort,
-        before: Option<&Known>,
-    ) -> Result<Valid, Refused> {
-        let is_http2 = port.endpoints.is_http2;
-        let mut settings = port.settings.clone();
+    fn valid(&self, port: Port<'_>, before: Option<&Known>) -> Result<Valid, Box<Refused>> {
+        let mut settings = port.found.settings.clone();
         let last = |setting| before.and_then(|before| before.values.get(setting));
         let mut errors: Vec<Refused> = settings.errors.iter().map(refused).collect();
         for setting in settings.errors.iter().filter_map(|error| error.setting) {
@@ -267,22 +266,8 @@ impl Translator {
         }
         let mut restored = BTreeSet::new();
         loop {
-            let written = Written {
-                is_http2,
-                settings: as_in_file(&settings),
-            };
-            let same = before.filter(|before| before.written == written);
-            let built = match same {
-                Some(before) => Ok(Arc::clone(&before.service)),
-                None => {
-                    let defaults = &self.settings.defaults;
-                    defaults
-                        .service(name, is_http2, &written.settings)
-                        .map(Arc::new)
-                }
-            };
-            let error = match built {
-                Ok(service) => {
+            let error = match self.build(port, &settings, before) {
+                Ok((written, service)) => {
                     return Ok(Valid {
                         written,
                         values: settings.values,
@@ -295,7 +280,7 @@ impl Translator {
             let refused = located(&settings, &error);
             if settings.values.is_empty() {
                 // The defaults are valid by themselves, but not for this name or protocol.
-                return Err(refused);
+                return Err(Box::new(refused));
             }
             match settings.setting_of(error.path()) {
                 Some(setting) if restored.insert(setting) => {
@@ -313,6 +298,31 @@ impl Translator {
                 }
             }
         }
+    }
+
+    /// Builds a service from settings, unless it was built from the same ones before.
+    fn build(
+        &self,
+        port: Port<'_>,
+        settings: &Settings,
+        before: Option<&Known>,
+    ) -> Result<(Written, Arc<Service>), ConfigError> {
+        let is_http2 = port.found.endpoints.is_http2;
+        let mut written = Written {
+            is_http2,
+            settings: as_in_file(settings),
+        };
+        if let Some(fleets) = self.settings.visible_to(port.namespace) {
+            let own = written.settings.entry("visible_to");
+            own.or_insert_with(|| json!(fleets));
+        }
+        if let Some(before) = before.filter(|before| before.written == written) {
+            let service = Arc::clone(&before.service);
+            return Ok((written, service));
+        }
+        let defaults = &self.settings.defaults;
+        let service = defaults.service(port.name, is_http2, &written.settings)?;
+        Ok((written, Arc::new(service)))
     }
 
     /// Returns what a policy applies to.
@@ -394,6 +404,14 @@ impl PolicyView {
     }
 }
 
+/// A port of a Service, and the name of its cluster.
+#[derive(Clone, Copy)]
+struct Port<'a> {
+    name: &'a Arc<str>,
+    namespace: &'a str,
+    found: &'a ServicePort,
+}
+
 /// What is valid of the settings of a port.
 struct Valid {
     written: Written,
@@ -405,7 +423,14 @@ struct Valid {
 /// Returns the settings in the shape of a service in a file.
 fn as_in_file(settings: &Settings) -> Map<String, Value> {
     let mut written = Map::new();
-    for field in ["mode", "ramp", "delivery", "objective", "capacity"] {
+    for field in [
+        "mode",
+        "ramp",
+        "delivery",
+        "objective",
+        "capacity",
+        "visible_to",
+    ] {
         if let Some(setting) = settings.values.get(field) {
             written.insert(field.to_owned(), setting.value.clone());
         }

@@ -404,6 +404,39 @@ fn a_last_value_that_is_invalid_beside_new_ones_is_left_out() {
 }
 
 #[test]
+fn the_fleets_that_get_a_service_are_those_of_its_annotation_or_of_the_file() {
+    let fleets = |text: &str, annotations: &Value| {
+        let mut cluster = Cluster::new(text);
+        cluster.service("orders", annotations, &http());
+        let (services, refused) = cluster.batch();
+        let service = services["orders.shop:80"].clone().unwrap();
+        let fleets = service.visible_to.as_deref().cloned();
+        (fleets.map(Vec::from_iter), refused)
+    };
+    let names = |names: &[&str]| Some(names.iter().map(ToString::to_string).collect());
+    let none = json!({});
+    assert_eq!(
+        fleets("{}", &none),
+        (None, vec![]),
+        "a small cluster needs no setting"
+    );
+    let own = "{visible_to: ['{namespace}', gateway]}";
+    assert_eq!(fleets(own, &none), (names(&["gateway", "shop"]), vec![]));
+    let annotated = json!({"plimsoll.dev/visible-to": "web, batch"});
+    for text in [own, "{}"] {
+        assert_eq!(fleets(text, &annotated), (names(&["batch", "web"]), vec![]));
+    }
+    let all = json!({"plimsoll.dev/visible-to": "*"});
+    assert_eq!(fleets(own, &all), (None, vec![]));
+    let (wrong, refused) = fleets(own, &json!({"plimsoll.dev/visible-to": "web,"}));
+    assert_eq!(wrong, names(&["gateway", "shop"]));
+    assert!(
+        refused[0].contains("[plimsoll.dev/visible-to]: needs names"),
+        "{refused:?}"
+    );
+}
+
+#[test]
 fn a_bad_annotation_does_not_end_a_policy() {
     let mut cluster = Cluster::new("{}");
     let unknown = json!({"plimsoll.dev/client": "x"});

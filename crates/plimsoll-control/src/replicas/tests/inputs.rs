@@ -17,6 +17,9 @@ use crate::state::tests::driver::{node, stats};
 const LEASE_TTL: Duration = Duration::from_secs(30);
 const START: Instant = Instant::ORIGIN;
 
+/// How long a node without a stream stays.
+const LEAVE_AFTER: Duration = Duration::from_secs(60);
+
 /// The replica `r0`, which has not read the store.
 fn replica() -> Replicas {
     let timing = Timing {
@@ -29,10 +32,6 @@ fn replica() -> Replicas {
 }
 
 /// The replica `r0` with an empty store.
-
-/// How long a node without a stream stays.
-const LEAVE_AFTER: Duration = Duration::from_secs(60);
-
 fn connected() -> Replicas {
     let mut replica = replica();
     assert_eq!(replica.handle_store(snapshot(Vec::new()), START), []);

@@ -332,11 +332,13 @@ async fn a_watch_that_is_open_again_is_no_failure_before_its_first_event() {
     mirror.wait_for(&[ORDERS, USERS]).await;
     mirror.wait_status(|_| watches(&server).len() >= 3).await;
     server.set_faults(|faults| faults.fail = Some((403, None, usize::MAX)));
-    // One event ends the watch, and the next one is refused.
-    server.put(
-        "endpointslices",
-        slice("shop", "orders-1", "orders", &[("10.0.1.5", "a")]),
-    );
+    // The second event ends the watch, and the next one is refused.
+    for host in ["10.0.1.5", "10.0.1.6"] {
+        server.put(
+            "endpointslices",
+            slice("shop", "orders-1", "orders", &[(host, "a")]),
+        );
+    }
     mirror.wait_status(is_failing).await;
     server.set_faults(|faults| {
         faults.fail = None;

@@ -2,9 +2,9 @@
 //!
 //! [`reflector`] is the protocol of list and watch, [`merge`] the rules that turn EndpointSlices
 //! into endpoints of a Service, [`budget`] what a namespace may use, and [`inventory`] knows which
-//! Services changed: state machines without IO. [`source`] drives them against an API server: `access` has its address and
-//! credentials, `session` a connection to it. The control plane turns the [`DiscoveredService`]s
-//! that come out into clusters; nothing here decides about routing.
+//! Services changed: state machines without IO. [`source`] drives them against an API server:
+//! `access` has its address and credentials, `session` a connection to it. The control plane turns
+//! the [`DiscoveredService`]s that come out into clusters; nothing here decides about routing.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

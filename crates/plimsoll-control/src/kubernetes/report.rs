@@ -94,8 +94,9 @@ impl Verdict {
 }
 
 /// Whether this replica writes status and DestinationRules: that of those in the store that started
-/// first, so that of two processes with one name one writes. Replicas may disagree for a while, and would otherwise overwrite each other. While the
-/// store is unreachable its last state decides; without a store there is one control plane.
+/// first, so that of two processes with one name one writes. Replicas may disagree for a while, and
+/// would otherwise overwrite each other. While the store is unreachable its last state decides;
+/// without a store there is one control plane.
 pub(super) fn is_writer(state: &State) -> bool {
     state.replicas().is_none_or(|replicas| {
         let started = replicas

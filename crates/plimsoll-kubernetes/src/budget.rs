@@ -98,8 +98,8 @@ impl Budgets {
 
     /// Checks the number of ports alone, which multiplies the cost of everything else.
     pub(crate) const fn check_ports(&self, ports: usize) -> Result<(), OverLimit> {
-        let limit = ("ports_per_service", self.limits.ports_per_service);
-        within(limit, "ports of the Service", ports)
+        let allowed = self.limits.ports_per_service;
+        within("ports_per_service", allowed, "ports of the Service", ports)
     }
 
     /// Lets a Service use as much as this. After an error it uses what it did.
@@ -159,18 +159,21 @@ impl Namespace {
         usage: &Usage,
     ) -> Result<(), OverLimit> {
         within(
-            ("ports_per_service", limits.ports_per_service),
+            "ports_per_service",
+            limits.ports_per_service,
             "ports of the Service",
             usage.ports,
         )?;
         within(
-            ("endpoints_per_service", limits.endpoints_per_service),
+            "endpoints_per_service",
+            limits.endpoints_per_service,
             "endpoints of all ports of the Service",
             usage.endpoints,
         )?;
         let longest = usage.zones.iter().map(|zone| zone.len()).max();
         within(
-            ("node_string_bytes", limits.zone_bytes),
+            "node_string_bytes",
+            limits.zone_bytes,
             "bytes of a zone's name",
             longest.unwrap_or_default(),
         )?;
@@ -179,14 +182,16 @@ impl Namespace {
         // A Service that uses less than before is accepted, whatever others use.
         if usage.ports > before.ports {
             within(
-                ("ports_per_namespace", limits.ports_per_namespace),
+                "ports_per_namespace",
+                limits.ports_per_namespace,
                 "ports of all Services of the namespace",
                 self.ports - before.ports + usage.ports,
             )?;
         }
         if usage.endpoints > before.endpoints {
             within(
-                ("endpoints_per_namespace", limits.endpoints_per_namespace),
+                "endpoints_per_namespace",
+                limits.endpoints_per_namespace,
                 "endpoints of all Services of the namespace",
                 self.endpoints - before.endpoints + usage.endpoints,
             )?;
@@ -199,7 +204,8 @@ impl Namespace {
             };
             let left = before.zones.iter().filter(own).count();
             within(
-                ("zones_per_namespace", limits.zones_per_namespace),
+                "zones_per_namespace",
+                limits.zones_per_namespace,
                 "zones of all Services of the namespace",
                 self.zones.len() - left + new,
             )?;
@@ -235,7 +241,8 @@ impl Namespace {
 }
 
 const fn within(
-    (limit, allowed): (&'static str, usize),
+    limit: &'static str,
+    allowed: usize,
     what: &'static str,
     value: usize,
 ) -> Result<(), OverLimit> {

@@ -164,7 +164,7 @@ impl Membership {
     }
 
     /// Returns how long a node without a stream stays. While the store is away it may have moved to
-    /// another replica: it stays longer, but not for ever.
+    /// another replica: it stays longer, but not forever.
     const fn leave_after(&self) -> Duration {
         let written = self.settings.leave_after;
         if self.is_store_connected {

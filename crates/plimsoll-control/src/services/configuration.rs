@@ -282,7 +282,7 @@ impl Configuration {
     }
 
     /// Forgets those of the zones without endpoints that were first seen last, beyond the number
-    /// that is remembered: whoever invents zones pushes out his own.
+    /// that is remembered: slices that invent zones push out their own.
     fn forget_former_zones(&mut self) {
         let services = self.in_force.services.values();
         let entries = services.flat_map(|service| service.assignment.endpoints());

@@ -591,8 +591,8 @@ fn a_zone_that_fails_or_is_unseen_stops_demand_in_the_distribution() {
 #[test]
 fn a_fleet_that_the_policy_does_not_name_moves_no_request_of_the_distribution() {
     let honest = line(&[("a", 50.0, 0.0), ("b", 50.0, 0.0)]);
-    let stranger = LoadLine {
-        fleet: "stranger".into(),
+    let batch = LoadLine {
+        fleet: "batch".into(),
         ..line(&[("a", 900_000.0, 0.0), ("b", 0.0, 0.0)])
     };
     let written = |fleets: &[&str], lines: &[&LoadLine]| {
@@ -604,11 +604,11 @@ fn a_fleet_that_the_policy_does_not_name_moves_no_request_of_the_distribution() 
     };
     let alone = written(&["gateway"], &[&honest]);
     assert_eq!(alone.shown_only, None);
-    assert_eq!(written(&["gateway"], &[&honest, &stranger]), alone);
-    let moved = written(&["gateway", "stranger"], &[&honest, &stranger]);
+    assert_eq!(written(&["gateway"], &[&honest, &batch]), alone);
+    let moved = written(&["gateway", "batch"], &[&honest, &batch]);
     assert_ne!(moved.distribute, alone.distribute);
-    assert_eq!(written(&["*"], &[&honest, &stranger]), moved);
-    let unnamed = written(&[], &[&honest, &stranger]);
+    assert_eq!(written(&["*"], &[&honest, &batch]), moved);
+    let unnamed = written(&[], &[&honest, &batch]);
     assert_eq!(unnamed.shown_only, Some(NO_FLEETS));
 }
 

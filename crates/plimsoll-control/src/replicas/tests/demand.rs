@@ -258,7 +258,7 @@ fn without_the_store_replicas_go_on_with_what_they_know() {
     set.move_node(&a, 0, 1);
     set.traffic(&[(1, &a, 600), (1, &b, 200), (2, &c, 200)], 30);
     assert_whole(&set);
-    // Not for ever: it could as well have ended.
+    // Not forever: it could as well have ended.
     set.traffic(&[(1, &a, 600), (1, &b, 200), (2, &c, 200)], 120);
     assert_eq!(set.demand(0), zones(&[("b", 200), ("c", 200)]));
     assert_eq!(set.demand(1), whole(), "where it is");

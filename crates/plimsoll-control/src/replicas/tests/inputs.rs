@@ -198,7 +198,7 @@ fn a_closed_node_counts_for_the_time_of_a_move_while_the_store_is_connected() {
     let mut disconnected = closed(self::replica());
     let effects = disconnected.handle_timeout(at(7000));
     assert_eq!(effects, [reported(&a, 5)], "it may have moved");
-    // Not for ever: it would count beside its successor.
+    // Not forever: it would count beside its successor.
     assert_eq!(disconnected.handle_timeout(at(66_999)), [reported(&a, 5)]);
     let effects = disconnected.handle_timeout(at(68_499));
     assert_eq!(effects, [Effect::Silent(key("a"))]);
@@ -221,7 +221,7 @@ fn records_of_other_replicas_count_for_ten_minutes_of_an_outage_and_again_after_
     let read = || snapshot(vec![of_other(&a, 1, Some(5))]);
     replica.handle_store(read(), START);
     replica.handle_store(StoreInput::Disconnected("test".to_owned()), at(1000));
-    // A second attempt that fails does not begin the outage anew.
+    // A second attempt that fails does not begin the outage again.
     replica.handle_store(StoreInput::Disconnected("test".to_owned()), at(400_000));
     assert_eq!(replica.handle_timeout(at(600_999)), [reported(&a, 5)]);
     assert_eq!(

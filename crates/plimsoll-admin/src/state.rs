@@ -187,6 +187,14 @@ pub struct ClusterState {
     pub enforce: Option<TotalLoad>,
     /// Why `enforce` is `None`, as a clause.
     pub enforce_unknown: Option<String>,
+    /// What the plan of the service costs for the demand of all fleets; `None` without an objective
+    /// other than `LEVEL` and without prices that differ.
+    pub planned: Option<PlannedCost>,
+    /// Price of each of `flows`, in US dollars per gigabyte; empty if all have the price of the
+    /// host.
+    pub flow_usd_per_gigabyte: Vec<f64>,
+    /// Bytes of a request and its response, if the service says.
+    pub bytes_per_request: Option<f64>,
     /// Bytes per second between zones, if measured.
     pub cross_zone_bytes_per_second: Option<f64>,
     /// Additional remarks for operators.
@@ -206,6 +214,20 @@ pub struct TotalLoad {
     pub highest_load: Option<f64>,
     /// Estimated cost of requests that leave their zone, by the price of the host.
     pub usd_per_month: f64,
+}
+
+/// What requests between zones cost by the plan of a service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct PlannedCost {
+    /// How full zones may get before their requests go elsewhere, 0 to 1; `None` with `LEVEL`.
+    pub target_utilization: Option<f64>,
+    pub usd_per_month: f64,
+    /// If all zones were equally full.
+    pub level_usd_per_month: f64,
+    /// So much less would it be with a target one percent higher.
+    pub last_percent_usd_per_month: Option<f64>,
 }
 
 /// Traffic of one zone, planned from measured demand.
@@ -244,6 +266,9 @@ pub struct ZoneState {
     pub line_requests_per_second: Option<f64>,
     /// Utilization reported by the hosts, 0 to 1.
     pub utilization: Option<f64>,
+    /// Utilization as planned for the demand of all fleets; `None` if the service has no objective
+    /// other than `LEVEL`.
+    pub planned_utilization: Option<f64>,
     /// Load relative to the load line: 1 is on the line, more is overload.
     pub load: Option<f64>,
     /// Share of the requests to the zone that failed, in the latest load reports, 0 to 1.

@@ -1,14 +1,12 @@
 //! [`Planner`]: turns the load reports of proxy fleets into traffic fractions per zone.
 //!
 //! A fleet is the set of nodes with one `node.cluster`; its own endpoints are the assignment of
-//! that name. The planner holds no clock and does no IO. A control plane calls `handle_*` when
-//! something happened, and after every call drains `poll_update` (only the newest plan of a scope),
-//! `poll_event` and `poll_timeout`, in this order.
+//! that name. A control plane calls `handle_*` when something happened, and after every call drains
+//! `poll_update` (only the newest plan of a scope), `poll_event` and `poll_timeout`, in this order.
 //!
 //! `arrivals` counts the requests of a report that arrived, `aggregate` turns reports into rates
 //! per node, `scope` sums them by zone, `smoothing` filters the sums and `fractions` divides them
-//! into shares: a plan. A control plane delivers it with `ramp`, `weights` and `fleet_weights`
-//! (decision 0028).
+//! into shares: a plan. A control plane delivers it with `ramp`, `weights` and `fleet_weights`.
 //!
 //! Demand is evaluated with every report, and once a second while it is converging to a value worth
 //! an update. Smoothing is exact in time, so the tick only decides how soon a change is noticed.
@@ -27,6 +25,7 @@ use crate::units::FieldError;
 mod aggregate;
 mod arrivals;
 pub mod config;
+pub mod cost;
 pub mod distribute;
 pub mod event;
 mod failing;

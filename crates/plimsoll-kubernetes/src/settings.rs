@@ -33,12 +33,13 @@ const NUMBERS: [(&str, &str, &[&str]); 2] = [
 ];
 const IGNORE: &str = "ignore";
 /// Fields of a policy's `spec`.
-const SPEC_FIELDS: [&str; 7] = [
+const SPEC_FIELDS: [&str; 8] = [
     "mode",
     "ramp",
     "delivery",
     "objective",
     "capacity",
+    "cost",
     "cluster",
     "istio",
 ];
@@ -199,12 +200,12 @@ impl Settings {
             match (*setting, value) {
                 (_, Value::Null) => {}
                 ("istio", value) => self.distribute = distribute(policy, value)?,
-                ("cluster" | "objective" | "capacity", Value::Object(_))
+                ("cluster" | "objective" | "capacity" | "cost", Value::Object(_))
                 | ("ramp", Value::Number(_)) => {
                     let value = value.clone();
                     self.values.insert(setting, Setting { value, origin });
                 }
-                ("cluster" | "objective" | "capacity", _) => {
+                ("cluster" | "objective" | "capacity" | "cost", _) => {
                     return Err(origin.error("is not an object"));
                 }
                 ("ramp", _) => return Err(origin.error("is not a number of percent")),
@@ -330,6 +331,10 @@ mod tests {
             per_host,
             "from the annotation"
         );
+        let cost = json!({"usdPerGigabyteBetweenRegions": 0.05});
+        let spec = json!({"targetRefs": target(None), "cost": cost});
+        let priced = collect(&service(json!({})), "http", [policy("p", "", spec)].iter()).unwrap();
+        assert_eq!(value(&priced, "cost"), cost);
         let origin = settings.origin_of("objective.waterfall.target_utilization");
         assert_eq!(origin.unwrap().field, "spec.objective");
         for wrong in ["much", "inf"] {

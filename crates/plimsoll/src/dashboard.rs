@@ -231,11 +231,11 @@ fn document(
     }
 }
 
-const fn cost(cost: &plimsoll_control::config::Cost) -> Cost {
+fn cost(cost: &plimsoll_core::planner::cost::Cost) -> Cost {
     Cost {
-        usd_per_gigabyte: cost.usd_per_gigabyte,
-        bytes_per_request: cost.bytes_per_request,
-        assumed: cost.is_assumed,
+        usd_per_gigabyte: cost.usd_per_gigabyte(),
+        bytes_per_request: cost.bytes_per_request(),
+        assumed: cost.is_assumed(),
     }
 }
 

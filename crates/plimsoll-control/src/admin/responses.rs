@@ -295,10 +295,31 @@ responses! {
         cost: Cost,
         load_lines: Vec<LoadLine>,
     }
+    /// Prices of traffic between zones.
     Cost {
+        /// US dollars per gigabyte between zones.
         usd_per_gigabyte: f64,
+        /// US dollars per gigabyte between regions.
+        usd_per_gigabyte_between_regions: f64,
+        /// Pairs of zones or regions with a price of their own.
+        between: Vec<PairPrice>,
         bytes_per_request: f64,
         assumed: bool,
+    }
+    PairPrice {
+        from: Locality,
+        to: Locality,
+        usd_per_gigabyte: f64,
+    }
+    /// What the requests between zones cost by the plan of a service, for the demand of all
+    /// fleets.
+    PlannedCost {
+        usd_per_month: f64,
+        /// If all zones were equally full.
+        level_usd_per_month: f64,
+        /// So much less would it be with a target one percent higher; `null` with `LEVEL`, and
+        /// where demand exceeds the target.
+        last_percent_usd_per_month: Option<f64>,
     }
     LoadLine {
         fleet: Arc<str>,
@@ -309,6 +330,10 @@ responses! {
         warming_up: bool,
         /// Target utilization of the service's objective, 0 to 1; `null` if it is `LEVEL`.
         target_utilization: Option<f64>,
+        /// Prices of the service; what it does not say is as in the file.
+        cost: Cost,
+        /// `null` without an objective other than `LEVEL` and without prices that differ.
+        planned: Option<PlannedCost>,
         /// Why host counts decide although demand should steer, as a clause; `null` if it steers.
         withheld: Option<String>,
         demand_requests_per_second: f64,
@@ -339,20 +364,20 @@ responses! {
         fails: bool,
         /// Zones of the proxies whose requests here fail, if those of others do not.
         fails_only_from: Vec<Locality>,
-        /// What the objective of the service plans for the demand of all fleets; `null` with
-        /// `LEVEL`.
+        /// What is planned for the demand of all fleets; `null` with `LEVEL` and one price.
         planned: Option<PlannedZone>,
         seen: Option<ZoneLoad>,
         now: Option<ZoneLoad>,
         enforce: Option<ZoneLoad>,
     }
     PlannedZone {
-        /// Requests per second that the healthy hosts of the zone serve at utilization 1.
-        capacity_requests_per_second: f64,
-        /// Planned utilization; `null` without healthy hosts.
+        /// Requests per second that the healthy hosts of the zone serve at utilization 1; `null`
+        /// without `capacity`.
+        capacity_requests_per_second: Option<f64>,
+        /// Planned utilization; `null` without healthy hosts or `capacity`.
         utilization: Option<f64>,
-        /// Hosts of weight 1 that the zone's own demand needs at the target.
-        wanted_hosts: u64,
+        /// Hosts of weight 1 that the zone's own demand needs at the target; `null` with `LEVEL`.
+        wanted_hosts: Option<u64>,
         /// How the requests of the zone are planned.
         text: Arc<str>,
     }

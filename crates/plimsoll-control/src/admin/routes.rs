@@ -4,6 +4,7 @@
 //! Responses are built in `report`, error responses in `failure`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
@@ -242,7 +243,7 @@ async fn load(
     let lines = context.load_lines(LOAD_BUDGET).await?;
     let cost = context
         .handle
-        .inspect(|state, _| state.config().operation.cost)
+        .inspect(|state, _| Arc::clone(&state.config().operation.cost))
         .await?;
     Ok(Json(json!(report::load(&lines, &cost, &list))))
 }
@@ -320,16 +321,12 @@ async fn explain_page(
     let (cluster, fleet) = (question.cluster.clone(), question.fleet.clone());
     let [explanation] = context.explain([question]).await?;
     let lines = context.load_lines(LOAD_BUDGET).await?;
-    let cost = context
-        .handle
-        .inspect(|state, _| state.config().operation.cost)
-        .await?;
     let is_asked = |line: &&LoadLine| {
         *line.cluster == *cluster && fleet.as_deref().is_none_or(|fleet| *line.fleet == *fleet)
     };
     let line = lines.iter().find(is_asked);
     let mut page = json!(explanation);
-    page["load_line"] = json!(line.map(|line| report::load_line(line, &cost)));
+    page["load_line"] = json!(line.map(report::load_line));
     Ok(Json(page))
 }
 

@@ -256,6 +256,10 @@ async fn planned() -> String {
     assert_eq!(line["target_utilization"], 0.5, "{line}");
     let planned = &line["zones"][1]["planned"];
     assert_eq!(planned["capacity_requests_per_second"], 300.0, "{line}");
+    for field in ["usd_per_month", "level_usd_per_month"] {
+        assert!(line["planned"][field].is_number(), "{field}: {line}");
+    }
+    assert_eq!(line["cost"]["usd_per_gigabyte"], 0.02, "{line}");
     let (_, text) = control.request(Method::GET, "/metrics", "").await;
     let target = "plimsoll_control_cluster_target_utilization_ratio{cluster=\"orders\"} 0.5";
     assert!(text.lines().any(|line| line == target), "{text}");

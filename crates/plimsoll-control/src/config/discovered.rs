@@ -6,6 +6,7 @@ use plimsoll_xds::yaml::proto_json::{Named, ProtoEnum, WholePercent};
 use plimsoll_xds::yaml::{ConfigError, Document};
 use serde_json::{Map, Value, json};
 
+use super::cost::CostYaml;
 use super::service::{Delivery, Mode, Service};
 use super::yaml::ServiceYaml;
 use crate::delivery::refuse_without_effect;
@@ -28,6 +29,8 @@ pub struct ServiceDefaults {
     section: &'static str,
     /// Settings of a service as in a file, without its name and endpoints.
     written: Map<String, Value>,
+    /// Prices of the file, for services without their own.
+    cost: CostYaml,
 }
 
 impl ServiceDefaults {
@@ -48,11 +51,22 @@ impl ServiceDefaults {
         let defaults = Self {
             section: from.section,
             written,
+            cost: CostYaml::default(),
         };
-        let built = defaults.service("default", false, &Map::new());
+        defaults.checked()
+    }
+
+    fn checked(self) -> Result<Self, FieldError> {
+        let built = self.service("default", false, &Map::new());
         let service = built.map_err(|error| FieldError::new(error.path(), error.reason()))?;
         refuse_without_effect(&service)?;
-        Ok(defaults)
+        Ok(self)
+    }
+
+    /// Adds the prices of the file.
+    pub(super) fn with_general_cost(self, cost: &CostYaml) -> Result<Self, FieldError> {
+        let cost = cost.clone();
+        Self { cost, ..self }.checked()
     }
 
     /// Builds a service without endpoints from the defaults and `settings`, which have the shape of
@@ -87,7 +101,7 @@ impl ServiceDefaults {
         }
         let document = Document::parse(&Value::Object(written).to_string())?;
         let yaml: ServiceYaml = document.read()?;
-        Ok(yaml.validate()?)
+        Ok(yaml.validate(&self.cost)?)
     }
 }
 

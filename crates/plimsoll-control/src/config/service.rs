@@ -20,6 +20,7 @@ use prost::Message as _;
 use serde_json::json;
 use xxhash_rust::xxh64::xxh64;
 
+use super::cost::{self, CostYaml};
 use super::discovered::name_of;
 use super::objective::{self, ObjectiveYaml};
 use super::settings::digest;
@@ -86,8 +87,8 @@ pub struct Service {
     pub has_explicit_policy: bool,
     /// What the file has beside a policy, for a relay.
     pub beside_policy: BesidePolicy,
-    /// The field that explicitly requests measured demand: `objective`, `delivery`, `ramp` or
-    /// `mode: ENFORCE`.
+    /// The field that explicitly requests measured demand: `objective`, `cost` with more than one
+    /// price, `delivery`, `ramp` or `mode: ENFORCE`.
     /// Without such a field, demand steers unless the cluster has an explicit `locality_basis`.
     pub demand_field: Option<&'static str>,
     /// Why no locality weights can be set on its endpoints, which come from a relayed server.
@@ -199,7 +200,7 @@ impl ProtoEnum for Delivery {
 
 impl ServiceYaml {
     /// Validates the service definition; error paths are relative to it.
-    pub(super) fn validate(self) -> Result<Service, FieldError> {
+    pub(super) fn validate(self, general: &CostYaml) -> Result<Service, FieldError> {
         let demand_field = self.demand_field();
         let common = common_lb_config(&self.cluster);
         let beside_policy = BesidePolicy {
@@ -213,9 +214,14 @@ impl ServiceYaml {
             let reason = format!("{ramp} is not a percentage between 0 and 100");
             return Err(FieldError::new("ramp", reason));
         }
-        let goal = objective::goal(self.objective, self.capacity)?;
+        let cost = self
+            .cost
+            .as_ref()
+            .map_or_else(|| general.clone(), |own| own.over(general));
+        let cost = cost.validate().map_err(|error| error.under("cost"))?;
+        let goal = objective::goal(self.objective, self.capacity, cost)?;
         let message = FileMessage::from(&self.assignment(&config)?);
-        let digest = self.digest(message.bytes(), goal);
+        let digest = self.digest(message.bytes(), &goal);
         let endpoints = decode_endpoints(message.bytes())?;
         let service = Service {
             config: Arc::new(config),
@@ -225,8 +231,8 @@ impl ServiceYaml {
             ramp,
             is_trial: false,
             delivery: self.delivery.0,
-            goal,
             has_own_plan: goal.needs_plan(),
+            goal,
             settings: Arc::new(settings),
             has_relayed_health_checks: false,
             has_explicit_policy,
@@ -266,9 +272,11 @@ impl ServiceYaml {
     }
 
     /// Hashes what is written, with messages in canonical form.
-    fn digest(&self, endpoints: &[u8], goal: ZoneGoal) -> u64 {
+    fn digest(&self, endpoints: &[u8], goal: &ZoneGoal) -> u64 {
         let decoded = ClusterMessage::decode(self.cluster.bytes().clone());
         let cluster = decoded.unwrap_or_default().encode_to_vec();
+        // One price steers nothing.
+        let prices = goal.needs_rows().then(|| cost::shown(&goal.cost));
         let delivery = Some(self.delivery.0).filter(|delivery| *delivery != Delivery::Auto);
         digest([
             ("cluster", json!(xxh64(&cluster, 0))),
@@ -278,6 +286,7 @@ impl ServiceYaml {
             ("delivery", json!(delivery.map(name_of))),
             ("objective", json!(objective::shown(goal))),
             ("capacity", json!(objective::shown_capacity(goal))),
+            ("cost", json!(prices)),
         ])
     }
 }
@@ -288,8 +297,12 @@ impl ServiceYaml {
         let has_target = self
             .objective
             .is_some_and(|one| one != ObjectiveYaml::default());
+        // One price is an estimate of money and steers nothing.
+        let own = self.cost.as_ref().map(CostYaml::validate);
+        let has_prices = matches!(own, Some(Ok(cost)) if !cost.is_uniform());
         let fields = [
             ("objective", has_target),
+            ("cost", has_prices),
             ("delivery", self.delivery.0 != Delivery::Auto),
             ("ramp", self.ramp.is_some()),
             ("mode", is_enforced),

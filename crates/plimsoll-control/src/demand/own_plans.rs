@@ -12,8 +12,7 @@ use plimsoll_core::counts::HostSetCounts;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::planner::Plan;
 use plimsoll_core::planner::fractions::{ZoneFraction, combined};
-use plimsoll_core::planner::transport::Hysteresis;
-use plimsoll_core::planner::zone_plan::{ZoneInputs, ZonePlan};
+use plimsoll_core::planner::zone_plan::{ZoneInputs, ZonePlan, ZonePlanner};
 use plimsoll_core::time::Instant;
 
 use crate::config::Service;
@@ -32,7 +31,7 @@ pub(super) struct OfService {
     pub(super) fleets: BTreeSet<Arc<str>>,
     /// Whether demand of the fleets has differed since there were several.
     differs: bool,
-    hysteresis: Hysteresis,
+    planner: ZonePlanner,
     own: Option<Arc<OwnPlan>>,
 }
 
@@ -123,7 +122,7 @@ impl OfService {
         let several = plans.len() > 1;
         self.differs = several && (self.differs || differ(plans, &zones()?));
         if !self.differs && !service.goal.needs_plan() {
-            self.hysteresis = Hysteresis::default();
+            self.planner = ZonePlanner::default();
             return None;
         }
         let newest = plans.iter().max_by_key(|plan| plan.generation)?;
@@ -175,7 +174,7 @@ impl OfService {
             upstream: &HostSetCounts::of_assignment(&service.assignment, 0, None),
             failing: &failing,
         };
-        let plan = ZonePlan::try_new(service.goal, inputs, &mut self.hysteresis, now).ok()?;
+        let plan = self.planner.plan(&service.goal, inputs, now).ok()?;
         let before = self.own.as_ref().and_then(|own| own.zone_plan.as_ref());
         Some(match before {
             Some(before) => plan.settled(before),

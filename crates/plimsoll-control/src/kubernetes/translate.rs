@@ -285,7 +285,7 @@ impl Translator {
 /// Returns the settings in the shape of a service in a file.
 fn as_in_file(settings: &Settings) -> Map<String, Value> {
     let mut written = Map::new();
-    for field in ["mode", "ramp", "delivery", "objective", "capacity"] {
+    for field in ["mode", "ramp", "delivery", "objective", "capacity", "cost"] {
         if let Some(setting) = settings.values.get(field) {
             written.insert(field.to_owned(), setting.value.clone());
         }

@@ -287,6 +287,11 @@ impl Solution {
         self.problem == *problem && self.prices == *prices
     }
 
+    /// Returns the prices that it is the cheapest for.
+    pub const fn prices(&self) -> &Prices {
+        &self.prices
+    }
+
     /// Returns the problem that is solved.
     pub const fn problem(&self) -> &Problem {
         &self.problem

@@ -17,7 +17,7 @@ pub struct ZoneRoutingPolicy {
     pub created: Arc<str>,
     pub target_refs: Vec<TargetRef>,
     /// Fields of `spec` that are settings: `mode`, `ramp`, `delivery`, `objective`,
-    /// `capacity`, `cluster`, `istio`.
+    /// `capacity`, `cost`, `cluster`, `istio`.
     pub settings: Map<String, Value>,
     pub status: PolicyStatus,
 }

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use plimsoll_admin::state::{ClusterState, Flow, PlannedLoad, TotalLoad, ZoneState};
+use plimsoll_admin::state::{ClusterState, Flow, PlannedCost, PlannedLoad, TotalLoad, ZoneState};
 use plimsoll_admin::what_if::rounded;
 use plimsoll_control::admin::mode_name;
-use plimsoll_control::config::{Cost, Mode, Service};
+use plimsoll_control::config::{Mode, Service};
 use plimsoll_control::delivery::NodeClass;
 use plimsoll_control::fleet_plan::FleetPlan;
 use plimsoll_control::load_line::{LoadLine, LoadLines, Traffic, Unknown, ZoneTraffic};
@@ -14,6 +14,7 @@ use plimsoll_control::state::State;
 use plimsoll_core::counts::HostSetCounts;
 use plimsoll_core::explain::{ChangeExplanation, LocalityExplanation, ZoneExplanation};
 use plimsoll_core::model::locality::Locality;
+use plimsoll_core::planner::cost::Cost;
 use plimsoll_core::planner::fractions::ZoneFraction;
 use plimsoll_core::planner::{FleetView, ScopeView};
 use plimsoll_core::time::Instant;
@@ -66,12 +67,14 @@ pub(super) fn clusters(
                     .err()
                     .map(|unknown| unknown.text().to_owned());
                 (
-                    traffic.as_ref().ok().map(|traffic| total(traffic, cost)),
+                    traffic.as_ref().ok().map(|traffic| total(traffic, line)),
                     reason,
                 )
             };
             (cluster.now, cluster.now_unknown) = known(&line.now);
             (cluster.enforce, cluster.enforce_unknown) = known(&line.enforce);
+            cluster.planned = planned_cost(line);
+            add_prices(&mut cluster, &line.cost, cost);
         }
         cluster
     };
@@ -115,13 +118,39 @@ fn staleness_threshold(state: &State, fleet: &str, service: &Service) -> Option<
     stale_after.filter(|_| has(NodeClass::Envoy)).map(millis)
 }
 
-fn total(traffic: &Traffic, cost: &Cost) -> TotalLoad {
+fn total(traffic: &Traffic, line: &LoadLine) -> TotalLoad {
     TotalLoad {
         cross_zone_requests_per_second: rounded(traffic.cross_zone),
         kept_local: traffic.kept_local().map(rounded),
         highest_load: traffic.highest_load().map(rounded),
-        usd_per_month: rounded(cost.usd_per_month(traffic.cross_zone)),
+        usd_per_month: rounded(line.usd_per_month(traffic)),
     }
+}
+
+fn planned_cost(line: &LoadLine) -> Option<PlannedCost> {
+    let bill = line.bill?;
+    Some(PlannedCost {
+        target_utilization: line.target_utilization,
+        usd_per_month: rounded(bill.objective),
+        level_usd_per_month: rounded(bill.level),
+        last_percent_usd_per_month: bill.last_percent.map(rounded),
+    })
+}
+
+/// Adds the prices of a service that the host does not have.
+fn add_prices(cluster: &mut ClusterState, own: &Cost, general: &Cost) {
+    let bytes = own.bytes_per_request();
+    cluster.bytes_per_request = Some(bytes).filter(|bytes| *bytes != general.bytes_per_request());
+    let is_general = own.usd_per_gigabyte() == general.usd_per_gigabyte();
+    if is_general && own.is_uniform() {
+        return;
+    }
+    let zones = cluster.zones.iter().map(|zone| &zone.locality);
+    let zones: Vec<Locality> = zones
+        .map(|zone| Locality::new(&zone.region, &zone.zone, &zone.sub_zone))
+        .collect();
+    let price = |Flow(from, to, _): &Flow| own.between(&zones[*from], &zones[*to]);
+    cluster.flow_usd_per_gigabyte = cluster.flows.iter().map(price).collect();
 }
 
 fn planned(traffic: &ZoneTraffic) -> PlannedLoad {
@@ -250,6 +279,8 @@ impl ClusterBuilder {
                 Some(planned(traffic))
             };
             (zone.now, zone.enforce) = (at(&line.now), at(&line.enforce));
+            let planned = of.planned.as_ref().and_then(|planned| planned.utilization);
+            zone.planned_utilization = planned.map(rounded);
             (zone.failed_share, zone.fails) = (of.failed_share.map(rounded), of.fails);
             let Some(traffic) = shown else {
                 continue;

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use super::super::responses::{self, Load, ZoneLoad};
+use plimsoll_core::planner::cost::{Cost, PairPrice};
+
+use super::super::responses::{self, Load, PlannedCost, ZoneLoad};
 use super::{ListQuery, mode_name, rounded};
-use crate::config::Cost;
 use crate::load_line::{LoadLine, LoadLines, PlannedZone, Traffic, ZoneLine, ZoneTraffic};
 
 /// Lists the load lines that match the query, by fleet and cluster.
-pub(in crate::admin) fn load(lines: &LoadLines, cost: &Cost, query: &ListQuery) -> Load {
+pub(in crate::admin) fn load(lines: &LoadLines, general: &Cost, query: &ListQuery) -> Load {
     let matches = |line: &&LoadLine| {
         let is = |wanted: &Option<String>, name: &str| {
             wanted.as_deref().is_none_or(|wanted| wanted == name)
@@ -20,23 +21,19 @@ pub(in crate::admin) fn load(lines: &LoadLines, cost: &Cost, query: &ListQuery) 
     Load {
         total: matching().count(),
         offset: query.offset,
-        cost: responses::Cost {
-            usd_per_gigabyte: cost.usd_per_gigabyte,
-            bytes_per_request: cost.bytes_per_request,
-            assumed: cost.is_assumed,
-        },
-        load_lines: shown.map(|line| load_line(line, cost)).collect(),
+        cost: cost(general),
+        load_lines: shown.map(load_line).collect(),
     }
 }
 
 /// Converts one load line.
-pub(in crate::admin) fn load_line(line: &LoadLine, cost: &Cost) -> responses::LoadLine {
+pub(in crate::admin) fn load_line(line: &LoadLine) -> responses::LoadLine {
     let total = |traffic: &Traffic| responses::TotalLoad {
         requests_per_second: rounded(traffic.requests),
         cross_zone_requests_per_second: rounded(traffic.cross_zone),
         kept_local: traffic.kept_local().map(rounded),
         highest_load: traffic.highest_load().map(rounded),
-        usd_per_month: rounded(cost.usd_per_month(traffic.cross_zone)),
+        usd_per_month: rounded(line.usd_per_month(traffic)),
     };
     let zone = |(index, zone): (usize, &ZoneLine)| {
         let of = |traffic: Option<&Traffic>| {
@@ -66,6 +63,12 @@ pub(in crate::admin) fn load_line(line: &LoadLine, cost: &Cost) -> responses::Lo
         basis: line.basis,
         warming_up: line.warming_up,
         target_utilization: line.target_utilization,
+        cost: cost(&line.cost),
+        planned: line.bill.as_ref().map(|bill| PlannedCost {
+            usd_per_month: rounded(bill.objective),
+            level_usd_per_month: rounded(bill.level),
+            last_percent_usd_per_month: bill.last_percent.map(rounded),
+        }),
         withheld: line.withheld_text(),
         demand_requests_per_second: rounded(line.demand()),
         seen: line.seen.as_ref().map(total),
@@ -77,9 +80,24 @@ pub(in crate::admin) fn load_line(line: &LoadLine, cost: &Cost) -> responses::Lo
     }
 }
 
+fn cost(cost: &Cost) -> responses::Cost {
+    let pair = |pair: &PairPrice| responses::PairPrice {
+        from: (&pair.from).into(),
+        to: (&pair.to).into(),
+        usd_per_gigabyte: pair.usd_per_gigabyte,
+    };
+    responses::Cost {
+        usd_per_gigabyte: cost.usd_per_gigabyte(),
+        usd_per_gigabyte_between_regions: cost.usd_per_gigabyte_between_regions(),
+        between: cost.pairs().iter().map(pair).collect(),
+        bytes_per_request: cost.bytes_per_request(),
+        assumed: cost.is_assumed(),
+    }
+}
+
 fn planned(zone: &PlannedZone) -> responses::PlannedZone {
     responses::PlannedZone {
-        capacity_requests_per_second: rounded(zone.capacity),
+        capacity_requests_per_second: zone.capacity.map(rounded),
         utilization: zone.utilization.map(rounded),
         wanted_hosts: zone.wanted_hosts,
         text: Arc::clone(&zone.text),

@@ -158,6 +158,8 @@ fn line(zones: &[(&str, f64, f64)]) -> LoadLine {
         on_fallback: false,
         warming_up: false,
         target_utilization: None,
+        bill: None,
+        cost: Arc::default(),
         withheld: FailingZones::default(),
         undelivered: None,
         zones: zones.iter().map(zone).collect(),

@@ -175,6 +175,30 @@ fn errors_in_the_cluster_of_a_policy_name_its_field() {
 }
 
 #[test]
+fn prices_of_a_policy_arrive_and_errors_name_their_field() {
+    let priced = |to: &Value| {
+        let mut cluster = Cluster::new("{region: eu}");
+        cluster.service("orders", &json!({}), &http());
+        let pair = json!({"from": {"region": "eu"}, "to": to, "usdPerGigabyte": 0.09});
+        cluster.policy(
+            &json!({"targetRefs": [{"kind": "Service", "name": "orders"}],
+            "cost": {"usdPerGigabyteBetweenRegions": 0.05, "between": [pair]}}),
+        );
+        cluster.batch()
+    };
+    let (services, refused) = priced(&json!({"region": "us"}));
+    assert!(refused.is_empty(), "{refused:?}");
+    let service = services["orders.shop:80"].as_ref().unwrap();
+    let cost = &service.goal.cost;
+    assert_eq!(cost.usd_per_gigabyte_between_regions(), 0.05);
+    assert_eq!(cost.pairs()[0].usd_per_gigabyte, 0.09);
+    assert!(service.has_own_plan);
+    let (_, refused) = priced(&json!({}));
+    let expected = "ZoneRoutingPolicy shop/p spec.cost";
+    assert!(refused[0].starts_with(expected), "{refused:?}");
+}
+
+#[test]
 fn outlier_detection_of_a_policy_arrives_and_health_checks_of_the_defaults_stay() {
     let mut cluster = Cluster::new(
         "{cluster: {health_checks: [{timeout: 1s, interval: 2s, unhealthy_threshold: 2, \

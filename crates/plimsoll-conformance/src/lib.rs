@@ -7,6 +7,7 @@
 //! the case has a key `plimsoll` with Plimsoll's values, the reason and the decision. This crate
 //! contains no load-balancing logic. The command line is in `command`.
 
+mod capacity;
 mod case;
 pub mod command;
 mod compare;
@@ -100,7 +101,7 @@ type Runner = fn(&Case) -> CaseResult;
 type Suite = (&'static str, &'static str, Runner);
 
 #[rustfmt::skip]
-const SUITES: [Suite; 13] = [
+const SUITES: [Suite; 14] = [
     ("zone_aware", "Zone aware routing", zone_aware::run),
     ("priority", "Priority load", priority::run),
     ("locality_wrr", "Locality weighted round robin", locality_wrr::run),
@@ -114,6 +115,7 @@ const SUITES: [Suite; 13] = [
     ("demand_under_failure", "Demand under failure", demand_under_failure::run),
     ("silent_reports", "Load reports that stop", silent_reports::run),
     ("transport", "Transportation problem", transport::run),
+    ("capacity", "Learned capacity", capacity::run),
 ];
 
 /// Kinds of cases about preconnecting and child balancers, which Plimsoll does not have.

@@ -24,6 +24,7 @@ use crate::units::FieldError;
 
 mod aggregate;
 mod arrivals;
+pub mod capacity;
 pub mod config;
 pub mod cost;
 pub mod distribute;

@@ -48,6 +48,13 @@ impl Planning {
     }
 }
 
+impl Planning {
+    /// Replaces what a host of weight 1 serves.
+    pub(super) const fn set_capacity(&mut self, of_host: HostCapacity) {
+        self.goal.capacity = Some(of_host);
+    }
+}
+
 impl World<'_> {
     /// Returns a plan as it is delivered: with virtual demand if the service has an objective.
     pub(super) fn by_objective(&mut self, plan: Arc<Plan>) -> Arc<Plan> {

@@ -12,4 +12,5 @@ mod support;
 mod failing;
 mod liar;
 mod loop_quality;
+mod random_failures;
 mod scenarios;

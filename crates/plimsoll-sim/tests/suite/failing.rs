@@ -165,7 +165,7 @@ fn a_dead_host_of_five_fails_no_more_requests_than_weights_by_host_count() {
             assert!(by_count > 0.06 || (data_plane, how) == ("plimsoll", "refuse"));
             for (row, policy) in policies.iter().enumerate() {
                 let case = format!(
-                    "{policy:?}, {data_plane} at {utilization}, {how}: {:.3}, by count {by_count:.3}",
+                    "{policy:?}, {data_plane} at {utilization}, {how}: {:.3}, count {by_count:.3}",
                     failed(row)
                 );
                 assert!(failed(row) <= by_count + 0.01, "{case}");

@@ -29,7 +29,7 @@ const STALE_AFTER: u64 = 5;
 const EXPIRES_AFTER: u64 = 10;
 const SILENT_AFTER: u64 = EXPIRES_AFTER + 30;
 /// Utilization of all usable hosts above which a run is not compared, and the seconds until queues
-/// are short again. What cannot be served fails whoever routes it, and zones that are all a
+/// are short again. What cannot be served fails by every policy, and zones that are all a
 /// little too full answer fewer requests in time than one that is given up.
 const OVERLOADED: f64 = 0.9;
 const DRAINED_AFTER: u64 = 5;
@@ -112,7 +112,7 @@ hosts = [{{ count = {hosts}, capacity = 30 }}]
 /// An event of a scenario.
 struct Event {
     table: String,
-    /// When something changes.
+    /// Seconds after which the fleet, its hosts or their demand are others.
     changes: Vec<u64>,
     /// When there is no control plane.
     outage: Option<Range<u64>>,

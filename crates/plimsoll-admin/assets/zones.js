@@ -169,7 +169,7 @@ const sentence = (clause) => `${clause.charAt(0).toUpperCase()}${clause.slice(1)
 function reason(cell, { zone, name }) {
   if (!cell.firstChild) {
     const button = h('button', { type: 'button', class: 'link', hidden: true }, 'explain');
-    button.addEventListener('click', () => explain(button.place, button.zoneName));
+    button.addEventListener('click', () => explain(current.cluster, button.place, button.zoneName));
     cell.append(h('span'), ' ', button);
   }
   const [words, button] = [cell.children[0], cell.children[1]];
@@ -192,8 +192,8 @@ function changes(list) {
   return [h('h3', {}, 'Settings changed by the control plane'), h('ul', { class: 'changes' }, ...list.map(item))];
 }
 
-async function explain(locality, name) {
-  const { cluster } = current;
+/** Opens the dialog that explains how the proxies of a zone route to a cluster. */
+export async function explain(cluster, locality, name) {
   const question = { cluster: cluster.cluster, fleet: cluster.fleet, ...locality };
   try {
     const answer = await post('dashboard/explain', question);

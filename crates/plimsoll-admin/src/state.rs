@@ -24,6 +24,8 @@ pub struct DashboardState {
     pub version: String,
     /// When the document was created.
     pub taken_unix_ms: u64,
+    /// What is worst, why, and what to do; `None` if the host does not judge.
+    pub verdict: Option<Verdict>,
     /// Problems that need attention, most severe first.
     pub notices: Vec<Notice>,
     /// Default price of traffic between zones; viewers can change it.
@@ -54,6 +56,29 @@ pub struct LocalityId {
     pub region: String,
     pub zone: String,
     pub sub_zone: String,
+}
+
+/// One sentence about everything, in three parts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Verdict {
+    /// `error`, `warning`, `info` or `fine`.
+    pub level: String,
+    /// What is wrong, as a clause.
+    pub what: String,
+    /// Why, as a clause.
+    pub why: Option<String>,
+    /// What to do, as a clause.
+    pub remedy: Option<String>,
+    /// Number of other problems that are errors or warnings.
+    pub others: u64,
+    /// The cluster that it is about, if it is about one.
+    pub cluster: Option<String>,
+    pub fleet: Option<String>,
+    pub locality: Option<LocalityId>,
+    /// Section of the page that says more: `nodes`, `replicas` or `events`.
+    pub section: Option<String>,
 }
 
 /// A problem that needs attention.
@@ -134,6 +159,20 @@ pub struct Cost {
     pub bytes_per_request: f64,
     /// Whether a value is the default of the program, not a setting of the host.
     pub assumed: bool,
+}
+
+impl Verdict {
+    /// Returns the whole as one sentence.
+    pub fn text(&self) -> String {
+        let mut text = self.what.clone();
+        for (before, part) in [(": ", &self.why), ("; ", &self.remedy)] {
+            if let Some(part) = part {
+                text.push_str(before);
+                text.push_str(part);
+            }
+        }
+        text
+    }
 }
 
 impl Default for Cost {

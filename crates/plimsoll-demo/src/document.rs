@@ -115,6 +115,8 @@ fn document(
     state.version = env!("CARGO_PKG_VERSION").to_owned();
     if !live {
         state.taken_unix_ms = unix_ms();
+        // The last sentence of the control plane would describe the past.
+        state.verdict = None;
         for node in state.nodes.iter_mut().flatten() {
             node.connected = false;
         }

@@ -10,6 +10,7 @@ mod clusters;
 mod explanation_cache;
 mod nodes;
 mod replicas;
+mod verdict;
 mod withheld;
 
 use std::collections::BTreeSet;
@@ -32,6 +33,7 @@ use plimsoll_control::server::{EventSeverity, RecentEvent, StreamRecord};
 use plimsoll_control::sources::SourceState;
 use plimsoll_control::state::{State, Suspicion};
 use plimsoll_control::unreported::{Subscriptions, Unreported};
+use plimsoll_control::verdict::{Observed, Signs, Verdict};
 use plimsoll_core::explain::Explanation;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::planner::Plan;
@@ -70,6 +72,8 @@ struct Observations {
     /// without TLS.
     insecure: [Option<SocketAddr>; 2],
     lines: LoadLines,
+    /// What else the verdict is made from.
+    outside: Observed,
     wall_clock: WallClock,
 }
 
@@ -115,6 +119,7 @@ impl Source for ControlSource {
                 sources: handle.sources(),
                 insecure: insecure(&self.context),
                 lines,
+                outside: Observed::of(&self.context),
                 wall_clock: self.wall_clock,
             };
             let cache = Arc::clone(&self.cache);
@@ -213,11 +218,14 @@ fn document(
         text: event.text.clone(),
     });
     let nodes = nodes::nodes(state, observed, now);
+    let signs = Signs::new(observed.outside.clone(), state, now);
+    let verdict = Verdict::new(&signs, &observed.lines);
     DashboardState {
         title: "plimsoll control".to_owned(),
         subtitle,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         taken_unix_ms: observed.wall_clock.at(now),
+        verdict: Some(verdict::shown(verdict)),
         notices: notices(state, observed, &nodes, now),
         cost: cost(&state.config().operation.cost),
         clusters: clusters::clusters(state, observed.wall_clock, cache, &observed.lines, now),

@@ -7,6 +7,7 @@ mod clusters;
 mod load;
 mod nodes;
 mod replicas;
+mod verdict;
 mod what_if;
 
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use crate::events::reasons::Reason as _;
 use crate::relay::RelayStatus;
 use crate::run::Bound;
 use crate::state::State;
+use crate::verdict::Verdict;
 
 pub(super) use audit::{AuditQuery, audit};
 pub(super) use clusters::clusters;
@@ -52,6 +54,7 @@ pub(super) fn status(
     upstreams: RelayStatus,
     bound: Bound,
     insecure: bool,
+    verdict: &Verdict,
 ) -> Status {
     let fleets = state.fleets();
     let nodes: usize = fleets.iter().map(|(_, members)| members.len()).sum();
@@ -68,6 +71,7 @@ pub(super) fn status(
         insecure,
         admin: bound.admin,
         read_only: bound.read_only,
+        verdict: verdict::verdict(verdict),
         fleets: fleets.iter().count(),
         nodes,
         clusters: config.services.len(),

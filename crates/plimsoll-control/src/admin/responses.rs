@@ -55,12 +55,28 @@ responses! {
         insecure: bool,
         admin: Option<SocketAddr>,
         read_only: Option<SocketAddr>,
+        verdict: Verdict,
         fleets: usize,
         nodes: usize,
         clusters: usize,
         discovery_streams: usize,
         load_reporting_interval_ms: u64,
         configuration: Configuration,
+    }
+    Verdict {
+        severity: &'static str,
+        kind: &'static str,
+        /// All three parts, as one sentence.
+        text: String,
+        what: String,
+        why: Option<String>,
+        remedy: Option<String>,
+        fleet: Option<Arc<str>>,
+        cluster: Option<Arc<str>>,
+        locality: Option<Locality>,
+        /// Path of this API that says more.
+        see: Option<String>,
+        others: usize,
     }
     Relay {
         address: String,

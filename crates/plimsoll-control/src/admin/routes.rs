@@ -47,7 +47,7 @@ pub fn router() -> AdminRouter<Context> {
              and the writer responds, else 503", ready)
         .get("/metrics", "", "Metrics in OpenMetrics format", metrics_page)
         .get("/api/v1/status", "",
-            "Version, addresses, state of the configuration, number of streams", status)
+            "What is wrong, why and what to do; version, addresses, configuration, streams", status)
         .get("/api/v1/fleets", "fleet=FLEET",
             "Demand by fleet and zone: measured, smoothed, delivered", fleets)
         .get("/api/v1/nodes", "fleet=FLEET&id=ID&offset=0&limit=100",
@@ -150,8 +150,11 @@ async fn status(Extracted(context): Extracted<Context>) -> ApiResult {
     let streams = context.handle.records().len();
     let upstreams = context.handle.upstreams().status();
     let (bound, insecure) = (context.bound, context.listeners.insecure.any());
+    let verdict = context.verdict(LOAD_BUDGET).await?;
     let page = context.handle.inspect(move |state, _| {
-        report::status(state, reloads, streams, upstreams, bound, insecure)
+        report::status(
+            state, reloads, streams, upstreams, bound, insecure, &verdict,
+        )
     });
     Ok(Json(json!(page.await?)))
 }

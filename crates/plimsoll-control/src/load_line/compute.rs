@@ -31,6 +31,14 @@ impl LoadLines {
     }
 }
 
+impl FromIterator<LoadLine> for LoadLines {
+    fn from_iter<T: IntoIterator<Item = LoadLine>>(lines: T) -> Self {
+        let mut lines: Vec<LoadLine> = lines.into_iter().collect();
+        lines.sort_by(|a, b| (&a.fleet, &a.cluster).cmp(&(&b.fleet, &b.cluster)));
+        Self(lines)
+    }
+}
+
 impl Context {
     /// Computes the load lines of every fleet and service. Routing shares that have changed are
     /// computed first, for at most `budget`; beyond it, load lines have the previous ones.
@@ -39,11 +47,7 @@ impl Context {
         let cache = self.shares.clone();
         let inspect = move |state: &State, now| collect(state, &cache, now);
         let collected = self.handle.inspect(inspect).await?;
-        let compute = move || {
-            let mut lines: Vec<LoadLine> = collected.into_iter().map(load_line).collect();
-            lines.sort_by(|a, b| (&a.fleet, &a.cluster).cmp(&(&b.fleet, &b.cluster)));
-            LoadLines(lines)
-        };
+        let compute = move || collected.into_iter().map(load_line).collect();
         let computed = tokio::task::spawn_blocking(compute);
         // The thread only fails if it panics, or if the runtime shuts down.
         computed.await.map_err(|_| Stopped)

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use plimsoll_admin::state::{ClusterState, Flow, PlannedLoad, TotalLoad, ZoneState};
 use plimsoll_admin::what_if::rounded;
 use plimsoll_control::admin::mode_name;
-use plimsoll_control::config::{Cost, Mode, Service};
+use plimsoll_control::config::{Cost, Service};
 use plimsoll_control::delivery::NodeClass;
 use plimsoll_control::fleet_plan::FleetPlan;
 use plimsoll_control::load_line::{LoadLine, LoadLines, Traffic, Unknown, ZoneTraffic};
 use plimsoll_control::state::State;
+use plimsoll_control::verdict::not_planned;
 use plimsoll_core::counts::HostSetCounts;
 use plimsoll_core::explain::{ChangeExplanation, LocalityExplanation, ZoneExplanation};
 use plimsoll_core::model::locality::Locality;
@@ -80,20 +81,6 @@ pub(super) fn clusters(
 
 /// Load above which a zone gets a reason. Below, reports of different moments explain it.
 const NOTICED: f64 = 1.06;
-
-/// Returns why a zone is above its line although the plan keeps it there.
-fn not_planned(service: &Service) -> String {
-    match (service.mode, service.ramp) {
-        (Mode::Off, _) => "mode OFF: measured demand has no effect".to_owned(),
-        (Mode::Shadow, _) => "mode SHADOW: proxies route by host counts".to_owned(),
-        (Mode::Enforce, ramp @ 0..100) => {
-            format!("ramp {ramp} %: the other requests go where mode OFF sends them")
-        }
-        (Mode::Enforce, _) => {
-            "not by plan: traffic has not settled, or proxies do not follow".to_owned()
-        }
-    }
-}
 
 #[derive(Default)]
 struct ClusterBuilder {
@@ -282,7 +269,7 @@ impl ClusterBuilder {
                 Some(load) if load > NOTICED => Some(
                     zone.above_line
                         .take()
-                        .unwrap_or_else(|| not_planned(service)),
+                        .unwrap_or_else(|| not_planned(service.mode, service.ramp)),
                 ),
                 // Without requests no zone is above its line.
                 _ => None,

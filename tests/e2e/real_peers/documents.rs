@@ -69,10 +69,29 @@ fn commands_of_the_readme_print_the_output_shown() {
 }
 
 #[test]
+fn three_commands_connect_an_envoy_by_certificates() {
+    let checks = [Check {
+        command: "curl -s localhost:18001/api/v1/nodes",
+        fault: |output| {
+            let node = json(output)["nodes"][0].clone();
+            let is_known = node["fleet"] == "gateway" && node["locality"]["zone"] == "zone-a";
+            unless(
+                is_known && node["class"] == "envoy",
+                "an Envoy of zone-a is listed",
+            )
+        },
+    }];
+    check("docs/mtls.md", &checks, 5);
+}
+
+#[test]
 fn no_other_page_needs_an_envoy() {
     let pages = PAGES.iter().filter(|page| page.envoy);
     let paths: Vec<_> = pages.map(|page| page.path).collect();
-    assert_eq!(paths, ["README.md", "docs/tutorial-envoy.md"]);
+    assert_eq!(
+        paths,
+        ["README.md", "docs/mtls.md", "docs/tutorial-envoy.md"]
+    );
 }
 
 fn check(path: &str, checks: &[Check], least: usize) {

@@ -173,8 +173,8 @@ fn acceptor(certs: &Path) -> TlsAcceptor {
     TlsAcceptor::from(Arc::new(config.unwrap()))
 }
 
-/// Both sides accept each other: the client of the first call, and one of a second call, which signs
-/// with the key of the first. A client of another authority is refused.
+/// Both sides accept each other: the client of the first call, and one of a second call, which
+/// signs with the key of the first. A client of another authority is refused.
 #[tokio::test]
 async fn both_sides_accept_each_other() {
     let directory = issued();

@@ -120,8 +120,8 @@ fn load_lines_are_judged() {
             with(|line| line.mode = Mode::Shadow),
             "zone_above_line",
             Severity::Error,
-            "a serves 180 % of its load line of orders for edge: mode SHADOW: proxies route by host \
-             counts; mode ENFORCE would bring the highest load to 100 % (planned)",
+            "a serves 180 % of its load line of orders for edge: mode SHADOW: proxies route by \
+             host counts; mode ENFORCE would bring the highest load to 100 % (planned)",
         ),
         (
             with(|line| line.ramp = 20),
@@ -137,9 +137,9 @@ fn load_lines_are_judged() {
             }),
             "zone_above_line",
             Severity::Error,
-            "a serves 180 % of its load line of orders for edge: mode SHADOW: proxies route by host \
-             counts; mode ENFORCE would not help, 179 % (planned): add hosts in a, or hosts that \
-             others can spill to",
+            "a serves 180 % of its load line of orders for edge: mode SHADOW: proxies route by \
+             host counts; mode ENFORCE would not help, 179 % (planned): add hosts in a, or hosts \
+             that others can spill to",
         ),
         (
             with(|line| {
@@ -402,7 +402,11 @@ fn signs() -> Vec<(Signs, &'static str, Severity, &'static str)> {
         ),
         (
             Signs {
-                relay: Some(RelayStatus { streams: 3, connected: 1, ..RelayStatus::default() }),
+                relay: Some(RelayStatus {
+                    streams: 3,
+                    connected: 1,
+                    ..RelayStatus::default()
+                }),
                 ..proxies()
             },
             "relay_lost",
@@ -413,15 +417,15 @@ fn signs() -> Vec<(Signs, &'static str, Severity, &'static str)> {
             unknown(Locality::zone_only("x"), Some(Locality::zone_only("a"))),
             "unknown_locality",
             Severity::Warning,
-            "the demand of 2 nodes of edge in x does not count: no service has hosts there; did you \
-             mean a?",
+            "the demand of 2 nodes of edge in x does not count: no service has hosts there; did \
+             you mean a?",
         ),
         (
             unknown(Locality::default(), None),
             "unknown_locality",
             Severity::Warning,
-            "the demand of 2 nodes of edge does not count: without a locality; set node.locality in \
-             their bootstrap files",
+            "the demand of 2 nodes of edge does not count: without a locality; set node.locality \
+             in their bootstrap files",
         ),
     ]);
     cases

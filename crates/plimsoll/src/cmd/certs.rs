@@ -14,10 +14,10 @@ use crate::certificates::{Authority, Pair, Use};
 
 /// Write certificates for mutual TLS between proxies and the control plane
 ///
-/// For tests and small sites: an authority in `ca.crt` and `ca.key`, and a directory with `tls.crt`,
-/// `tls.key` and `ca.crt` for the control plane and for each client. Called again with the same
-/// directory, it signs with the authority that is there. It never overwrites a file. In production,
-/// let cert-manager, SPIRE or your own authority issue certificates that are renewed.
+/// For tests and small sites: an authority in `ca.crt` and `ca.key`, and a directory with
+/// `tls.crt`, `tls.key` and `ca.crt` for the control plane and for each client. Called again with
+/// the same directory, it signs with the authority that is there. It never overwrites a file. In
+/// production, let cert-manager, SPIRE or your own authority issue certificates that are renewed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {

@@ -36,7 +36,7 @@ pub struct Signs {
     pub store: Option<StoreSign>,
     /// `None` without a relayed server.
     pub relay: Option<RelayStatus>,
-    /// Connected proxies.
+    /// Nodes with an open stream to this control plane, or to another replica.
     pub proxies: usize,
     /// Number of proxies that rejected their last update, and what the first one says.
     pub rejected_updates: Option<(usize, String)>,

@@ -222,10 +222,9 @@ fn above_target(line: &LoadLine) -> Option<Verdict> {
         "{name} is planned at {share} of its capacity for {cluster}, the target is {target}"
     );
     let wanted = planned.wanted_hosts;
-    let verdict = Verdict::finding(severity, "zone_above_target", what);
-    let verdict = verdict.because(planned.text.trim_end_matches('.'));
     Some(
-        verdict
+        Verdict::finding(severity, "zone_above_target", what)
+            .because(planned.text.trim_end_matches('.'))
             .so(format!("its own demand needs {wanted} hosts of weight 1"))
             .look(LookAt::zone(line, &zone.locality)),
     )

@@ -139,8 +139,8 @@ fn wanted_client(client: &str) -> anyhow::Result<Wanted> {
     })
 }
 
-/// Checks that a name is a URI, a DNS name or an IP address: peers would compare anything else in
-/// vain.
+/// Checks that a name is a URI, a DNS name or an IP address: nothing else matches what a peer
+/// expects.
 fn check_name(flag: &str, name: &str) -> anyhow::Result<()> {
     if let Some((scheme, rest)) = name.split_once("://") {
         let is_scheme = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-');

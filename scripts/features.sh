@@ -14,7 +14,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 combinations_of() {
   case $1 in
     # Others embed these: alone, so that they do not get features of dependencies from the rest of the workspace.
-    plimsoll-core | plimsoll-orca) echo none ;;
+    plimsoll-core) echo none serde schemars ;;
+    plimsoll-orca) echo none ;;
     plimsoll-xds) echo none clock,oob messages driver tls ;;
     plimsoll-client)
       echo none reqwest,metrics,prometheus reqwest-middleware tonic,xds,metrics,opentelemetry tls,xds,prometheus \

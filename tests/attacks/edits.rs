@@ -1,7 +1,7 @@
 //! Edits of the configuration that would take services away: a file that is cut off, and an
 //! operator who means it.
 
-use plimsoll_testing::tasks::wait_until;
+use plimsoll_testing::tasks::{wait_to_see, wait_until};
 
 use super::support::Control;
 
@@ -29,9 +29,14 @@ async fn a_file_that_was_cut_off_takes_no_services_away() {
         .wait_for_log("removes 3 of 4 services (service-1, service-2, service-3)")
         .await;
     assert_eq!(control.metric("clusters{mode=\"ENFORCE\"}").await, 4.0);
-    assert_eq!(control.metric("config_in_force").await, 0.0);
-    let status = control.get("/api/v1/status").await;
-    assert!(status.contains("removes 3 of 4 services"), "{status}");
+    control
+        .wait_for_value("config_in_force", "0", |value| value == 0.0)
+        .await;
+    let status = async || control.get("/api/v1/status").await;
+    wait_to_see("the status says what the edit removes", status, |seen| {
+        seen.contains("removes 3 of 4 services")
+    })
+    .await;
     // Asking again changes nothing, unless the operator means it.
     let (status, body) = control.post("/api/v1/reload", String::new()).await;
     assert_eq!(status, 409, "{body}");
@@ -40,7 +45,9 @@ async fn a_file_that_was_cut_off_takes_no_services_away() {
     let (status, body) = control.post(path, String::new()).await;
     assert_eq!((status, &*body), (200, "{\"restart_needed\":[]}"));
     assert_eq!(control.metric("clusters{mode=\"ENFORCE\"}").await, 1.0);
-    assert_eq!(control.metric("config_in_force").await, 1.0);
+    control
+        .wait_for_value("config_in_force", "1", |value| value == 1.0)
+        .await;
     // The guard compares with what is in force now; the setting in an edit allows that edit.
     control.write_config(&services(3));
     wait_until("three services", async || {
@@ -85,12 +92,16 @@ async fn a_file_that_was_cut_off_drops_no_rules_and_no_cluster_of_kubernetes() {
         assert_eq!(status, 409, "{body}");
         assert!(body.contains(removed), "{body}");
         control.wait_for_log(removed).await;
-        assert_eq!(control.metric("config_in_force").await, 0.0);
+        control
+            .wait_for_value("config_in_force", "0", |value| value == 0.0)
+            .await;
     }
     let path = "/api/v1/reload?allow_removal=true";
     let (status, body) = control.post(path, String::new()).await;
     assert_eq!(status, 200, "{body}");
-    assert_eq!(control.metric("config_in_force").await, 1.0);
+    control
+        .wait_for_value("config_in_force", "1", |value| value == 1.0)
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -210,8 +210,9 @@ async fn silent_connections_are_closed() {
             let _ = socket.read_to_end(&mut read).await;
         }
         let name = "connections_refused_total{listener=\"xds\",reason=\"handshake_timeout\"}";
-        let closed = control.metric(name).await;
-        assert!(closed >= 300.0, "{closed}");
+        control
+            .wait_for_value(name, "at least 300", |value| value >= 300.0)
+            .await;
         control
             .wait_for_log("connection closed: handshake or first request timed out")
             .await;

@@ -19,7 +19,7 @@ mod writer;
 
 use std::sync::Arc;
 
-use plimsoll_testing::tasks::wait_until;
+use plimsoll_testing::tasks::{wait_to_see, wait_until};
 use plimsoll_xds::driver::{
     DELTA_AGGREGATED_RESOURCES, STREAM_AGGREGATED_RESOURCES, STREAM_LOAD_STATS,
 };
@@ -79,10 +79,10 @@ async fn a_report_with_a_hundred_thousand_localities_is_refused() {
         for end in ends {
             assert!(end.contains("more than 1000 entries"), "{end}");
         }
-        let refused = control
-            .metric("limit_exceeded_total{limit=\"localities_per_cluster\"}")
+        let name = "limit_exceeded_total{limit=\"localities_per_cluster\"}";
+        control
+            .wait_for_value(name, "at least 4", |value| value >= 4.0)
             .await;
-        assert!(refused >= 4.0, "{refused}");
     })
     .await;
 }
@@ -153,7 +153,9 @@ async fn a_message_longer_than_the_limit_is_refused_by_its_length() {
             assert_eq!(end, "8: message of 4194305 bytes; the limit is 4194304");
         }
         let name = "limit_exceeded_total{limit=\"max_message_size\"}";
-        assert_eq!(control.metric(name).await, 2.0);
+        control
+            .wait_for_value(name, "2", |value| value == 2.0)
+            .await;
         control.wait_for_log("limit=\"max_message_size\"").await;
     })
     .await;
@@ -238,8 +240,11 @@ async fn a_poisoned_report_does_not_move_demand() {
             support::fraction(&control.fleets().await, "zone-b") > 5000
         })
         .await;
-        let dominated = control.metric("dominated_zones{fleet=\"edge\"}").await;
-        assert_eq!(dominated, 1.0, "it has most of the demand of its zone");
+        // It has most of the demand of its zone.
+        let name = "dominated_zones{fleet=\"edge\"}";
+        control
+            .wait_for_value(name, "1", |value| value == 1.0)
+            .await;
         let zones = control.fleets().await.to_string();
         assert!(!zones.contains("zone-evil"), "{zones}");
         drop(stream);
@@ -261,13 +266,18 @@ async fn the_id_of_an_honest_proxy_cannot_be_used_from_another_address() {
             assert!(end.starts_with("6: node.id: "), "{end}");
             assert!(!end.contains("127.0.0.1"), "{end}");
         }
-        assert_eq!(control.metric("duplicate_nodes_total").await, 3.0);
+        control
+            .wait_for_value("duplicate_nodes_total", "3", |value| value == 3.0)
+            .await;
         control
             .wait_for_log("used from 127.0.0.2 while connected from 127.0.0.1")
             .await;
-        let fleets = control.fleets().await;
-        assert_eq!(support::reporters(&fleets), 11, "{fleets}");
-        assert!((support::fraction(&fleets, "zone-a") - 6000).abs() <= 50);
+        let fleets = async || control.fleets().await;
+        wait_to_see("only honest proxies report", fleets, |fleets| {
+            support::reporters(fleets) == 11
+                && (support::fraction(fleets, "zone-a") - 6000).abs() <= 50
+        })
+        .await;
     })
     .await;
 }
@@ -291,7 +301,9 @@ async fn the_id_of_a_proxy_with_another_kind_of_stream_cannot_be_used_from_anoth
         stream.send(&load_report("quiet", "zone-c", 1, 1)).await;
         let end = stream.end().await;
         assert!(end.starts_with("6: node.id: "), "{end}");
-        assert_eq!(control.metric("duplicate_nodes_total").await, 1.0);
+        control
+            .wait_for_value("duplicate_nodes_total", "1", |value| value == 1.0)
+            .await;
         let nodes = control.get("/api/v1/nodes?id=quiet").await;
         assert!(
             nodes.contains("zone-a") && !nodes.contains("zone-c"),
@@ -384,7 +396,9 @@ async fn a_what_if_about_thousands_of_zones_is_refused_and_a_large_one_delays_no
             "{body}"
         );
         let name = "limit_exceeded_total{limit=\"what_if_zones\"}";
-        assert_eq!(control.metric(name).await, 1.0);
+        control
+            .wait_for_value(name, "1", |value| value == 1.0)
+            .await;
         control.wait_for_log("limit=\"what_if_zones\"").await;
         let (status, body) = control.post("/api/v1/what-if", ask(256)).await;
         assert_eq!(status, 200, "{body}");

@@ -56,7 +56,10 @@ async fn invented_names_of_one_stream_are_limited() {
                 "{end}"
             );
         }
-        assert!(limit_exceeded(&control).await >= 2.0);
+        wait_until("both streams are counted", async || {
+            limit_exceeded(&control).await >= 2.0
+        })
+        .await;
         control
             .wait_for_log("request refused: a limit is exceeded")
             .await;

@@ -274,7 +274,14 @@ impl Control {
 
     /// Waits until a counter is above zero.
     pub(crate) async fn wait_for_metric(&self, name: &str) {
-        wait_until(name, async || self.metric(name).await > 0.0).await;
+        self.wait_for_value(name, "above 0", |value| value > 0.0)
+            .await;
+    }
+
+    /// Waits until a metric has a value: it may be counted after the client has its answer.
+    pub(crate) async fn wait_for_value(&self, name: &str, what: &str, is: impl Fn(f64) -> bool) {
+        let what = format!("{name} is {what}");
+        wait_to_see(&what, async || self.metric(name).await, |seen| is(*seen)).await;
     }
 
     pub(crate) async fn fleets(&self) -> Value {

@@ -226,7 +226,9 @@ async fn a_relay_reaches_its_server_with_mutual_tls_and_opens_few_streams() {
     let (_third, end) = clusters(&mut peer, "3").await;
     let end = end.expect("relay.max_connections is reached");
     assert!(end.starts_with("8: "), "{end}");
-    assert_eq!(relay.metric("relay_streams_refused_total").await, 1.0);
+    relay
+        .wait_for_value("relay_streams_refused_total", "1", |value| value == 1.0)
+        .await;
     relay
         .wait_for_log("relayed stream refused: too many connections to the server")
         .await;

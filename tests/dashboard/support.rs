@@ -14,7 +14,7 @@ pub(crate) mod proxy;
 
 use std::path::PathBuf;
 
-pub(crate) use plimsoll_testing::wait_for;
+pub(crate) use plimsoll_testing::{wait_for, wait_to_see};
 
 /// Creates an empty directory for the files of one test; they stay until the next run.
 pub(crate) fn scratch(name: &str) -> PathBuf {

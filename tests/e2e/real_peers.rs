@@ -14,6 +14,7 @@ mod documents;
 mod envoys;
 mod faults;
 mod grpc;
+mod grpc_tls;
 mod http_differential;
 mod identity;
 mod kubernetes;

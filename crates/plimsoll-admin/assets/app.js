@@ -12,6 +12,7 @@ import * as cost from './cost.js';
 import * as whatif from './whatif.js';
 import * as nodes from './nodes.js';
 import * as replicas from './replicas.js';
+import * as verdict from './verdict.js';
 
 let state = null;
 let selected = decodeURIComponent(location.hash.startsWith('#c=') ? location.hash.slice(3) : '');
@@ -49,6 +50,7 @@ function draw() {
 function render() {
   const cluster = current();
   overview.show(state, cluster, select);
+  verdict.show(state, select);
   byId('cluster').hidden = !cluster;
   setEmpty(byId('empty'), cluster ? null : 'No upstream cluster is configured yet.');
   if (cluster) {

@@ -86,7 +86,7 @@ export function show(state, cluster) {
   setText(byId('compare-lead'), sentence(cluster));
   setEmpty(byId('compare-empty'), unknown(cluster));
   const setting = settings(state);
-  const cost = (total) => (total ? costOf(total.cross_zone_requests_per_second, cluster, setting) : null);
+  const cost = (total) => (total ? costOf(total, cluster, setting) : null);
   const pair = (name, field, value, format) => ({
     name, field, was: now ? value(now) : null, is: enforce ? value(enforce) : null, format,
   });
@@ -119,6 +119,8 @@ export function show(state, cluster) {
   showZones(rows);
   const { cost: price } = state;
   setText(byId('compare-note'), has
-    ? `Both from measured demand. Cost: ${setting.usd} $/GB and ${setting.bytes / 1000} kB per request${price.assumed ? ', assumed unless set in the configuration (cost)' : ''}.`
+    ? cluster.flow_usd_per_gigabyte.length > 0
+      ? 'Both from measured demand. Cost by the prices of the service.'
+      : `Both from measured demand. Cost: ${setting.usd} $/GB and ${setting.bytes / 1000} kB per request${price.assumed ? ', assumed unless set in the configuration (cost)' : ''}.`
     : '');
 }

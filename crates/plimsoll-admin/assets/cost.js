@@ -1,5 +1,5 @@
 // Cost of traffic between zones. Price and request size can be changed and are stored in this
-// browser only.
+// browser only; those of a service (`cost`) win.
 
 import { byId, h, setAttr, setNumber, setText, syncRows, table } from './dom.js';
 import { bytesPerSecond, dollars, known, percent, rate, zoneNames } from './format.js';
@@ -27,11 +27,21 @@ export function settings(state) {
 /** Returns the requests per second that leave their zone. */
 export const crossing = (cluster) => traffic(cluster).cross;
 
-/** Returns the bytes per request: measured, or as set. */
+/** Returns the bytes per request: measured, as the service says, or as set. */
 function bytesPerRequest(cluster, { bytes }) {
   const cross = crossing(cluster);
   const measured = cluster.cross_zone_bytes_per_second;
-  return known(measured) && cross > 0 ? measured / cross : bytes;
+  return known(measured) && cross > 0 ? measured / cross : cluster.bytes_per_request ?? bytes;
+}
+
+/** Returns the price of a flow: that of the service, or as set. */
+const priceOf = (cluster, index, { usd }) => cluster.flow_usd_per_gigabyte[index] ?? usd;
+
+/** Returns dollars per hour for the traffic between zones. */
+function perHour(cluster, setting) {
+  const each = bytesPerRequest(cluster, setting);
+  return cluster.flows.reduce((sum, [from, to, value], index) => (
+    from === to ? sum : sum + costPerHour(value * each, priceOf(cluster, index, setting))), 0);
 }
 
 /** Returns dollars per month for traffic between zones; null without known traffic. */
@@ -39,13 +49,15 @@ export function monthly(cluster, setting) {
   if (cluster.flows.length === 0) {
     return null;
   }
-  return costPerHour(crossing(cluster) * bytesPerRequest(cluster, setting), setting) * HOURS_PER_MONTH;
+  return perHour(cluster, setting) * HOURS_PER_MONTH;
 }
 
-/** Returns dollars per month for this many requests per second between zones. */
-export const costOf = (requests, cluster, setting) => costPerHour(requests * bytesPerRequest(cluster, setting), setting) * HOURS_PER_MONTH;
+/** Returns dollars per month for planned traffic: by the prices of the service, or as set. */
+export const costOf = (total, cluster, setting) => (cluster.flow_usd_per_gigabyte.length > 0
+  ? total.usd_per_month
+  : costPerHour(total.cross_zone_requests_per_second * bytesPerRequest(cluster, setting), setting.usd) * HOURS_PER_MONTH);
 
-const costPerHour = (bytesPerSecond, { usd }) => (bytesPerSecond * 3600 * usd) / 1e9;
+const costPerHour = (bytesPerSecond, usd) => (bytesPerSecond * 3600 * usd) / 1e9;
 
 /** Returns the requests per second that would leave their zone without zone-aware routing. */
 function crossingWithoutZones(cluster) {
@@ -87,9 +99,10 @@ export function show(state, cluster) {
   const cross = flowing ? crossing(cluster) : null;
   const each = bytesPerRequest(cluster, setting);
   const bytes = flowing ? cross * each : null;
-  const hour = flowing ? costPerHour(bytes, setting) : null;
-  const flat = flowing ? crossingWithoutZones(cluster) : null;
-  const saved = known(flat) ? costPerHour((flat - cross) * each, setting) * HOURS_PER_MONTH : null;
+  const hour = flowing ? perHour(cluster, setting) : null;
+  const flat = flowing && cluster.flow_usd_per_gigabyte.length === 0 ? crossingWithoutZones(cluster) : null;
+  const saved = known(flat) ? costPerHour((flat - cross) * each, setting.usd) * HOURS_PER_MONTH : null;
+  const { planned } = cluster;
   const tiles = [
     { name: 'Between zones', field: 'cross', value: cross, format: rate },
     { name: 'Bytes', field: 'bytes', value: bytes, format: bytesPerSecond },
@@ -97,6 +110,12 @@ export function show(state, cluster) {
     { name: 'Per month', field: 'month', value: known(hour) ? hour * HOURS_PER_MONTH : null, format: dollars },
     { name: 'Saved per month', field: 'saved', value: saved, format: dollars },
   ];
+  if (planned) {
+    tiles.push(
+      { name: 'Per month as planned', field: 'planned', value: planned.usd_per_month, format: dollars },
+      { name: 'Per month with LEVEL', field: 'level', value: planned.level_usd_per_month, format: dollars },
+    );
+  }
   syncRows(byId('cost-tiles'), tiles, (tile) => tile.name, () => h('div', {}, h('dt'), h('dd')), (element, tile) => {
     setAttr(element, 'data-tile', tile.field);
     setText(element.children[0], tile.name);
@@ -114,20 +133,21 @@ function edges(cluster, each, setting) {
     { label: 'Per month', number: true, field: 'month', show: (edge) => edge.month, format: dollars },
   ], (edge) => `${edge.from}>${edge.to}`, 'Cost of traffic between zones, highest first');
   const names = zoneNames(cluster.zones);
-  const cross = crossing(cluster);
-  const all = cluster.flows
+  const all = perHour(cluster, setting) * HOURS_PER_MONTH;
+  const dearest = cluster.flows
+    .map(([from, to, value], index) => [from, to, value, priceOf(cluster, index, setting)])
     .filter(([from, to, value]) => from !== to && value > 0)
-    .sort((a, b) => b[2] - a[2])
+    .sort((a, b) => b[2] * b[3] - a[2] * a[3] || b[2] - a[2])
     .slice(0, LISTED)
-    .map(([from, to, value]) => ({
+    .map(([from, to, value, price]) => ({
       from: names[from],
       to: names[to],
       rate: value,
-      share: value / cross,
-      month: costPerHour(value * each, setting) * HOURS_PER_MONTH,
+      share: all > 0 ? (costPerHour(value * each, price) * HOURS_PER_MONTH) / all : null,
+      month: costPerHour(value * each, price) * HOURS_PER_MONTH,
     }));
-  byId('costs').hidden = all.length === 0;
-  showCosts(all);
+  byId('costs').hidden = dearest.length === 0;
+  showCosts(dearest);
 }
 
 /** Shows a setting unless the viewer is editing it. */

@@ -134,6 +134,13 @@ function question(cluster) {
   return { cluster: cluster.cluster, fleet: cluster.fleet, hosts, demand: demandEdited ? demand : {} };
 }
 
+/** Returns the zones of an answer: what their hosts serve and, as `proxies`, where their proxies send requests. */
+function zonesOf({ localities, zones }) {
+  const proxies = new Map(zones.map((zone) => [localityName(zone.locality), zone]));
+  const all = localities.map((shares) => ({ ...shares, proxies: proxies.get(localityName(shares.locality)) }));
+  return all.sort((a, b) => (localityName(a.locality) < localityName(b.locality) ? -1 : 1));
+}
+
 async function ask(cluster) {
   const box = byId('whatif-answer');
   const key = clusterKey(cluster);
@@ -149,8 +156,9 @@ async function ask(cluster) {
 
 function showAnswer(box, { before, after, enforce }) {
   const element = h('table', { class: 'stack', id: 'whatif-shares' });
-  const old = new Map(before.zones.map((zone) => [localityName(zone.locality), zone]));
-  const names = zoneNames(after.zones);
+  const zones = zonesOf(after);
+  const old = new Map(zonesOf(before).map((zone) => [localityName(zone.locality), zone]));
+  const names = zoneNames(zones);
   const pair = (label, field, value) => ({
     label, number: true, field,
     draw: (cell, item) => {
@@ -165,14 +173,14 @@ function showAnswer(box, { before, after, enforce }) {
   });
   const show = table(element, [
     { label: 'Zone', field: 'zone', show: (item) => item.name },
-    { label: 'Hosts', number: true, field: 'hosts', show: (item) => item.is.healthy_hosts, format: count },
+    { label: 'Hosts', number: true, field: 'hosts', show: (item) => item.is.hosts, format: count },
     pair('Demand', 'demand', (zone) => zone.demand_share),
     pair('Serves', 'traffic', (zone) => zone.traffic_share),
-    pair('Load', 'load', (zone) => zone.load),
-    pair('Kept local', 'kept', (zone) => zone.kept_local),
-    { label: 'State', wide: true, field: 'state', show: (item) => stateWords(item.is.state) },
+    pair('Load', 'load', (zone) => zone.load_factor),
+    pair('Kept local', 'kept', (zone) => zone.proxies?.kept_local),
+    { label: 'State', wide: true, field: 'state', show: (item) => stateWords(item.is.proxies?.state) },
   ], (item) => item.name, 'Shares before and after');
-  show(after.zones.map((zone, index) => ({ name: names[index], is: zone, was: old.get(localityName(zone.locality)) })));
+  show(zones.map((zone, index) => ({ name: names[index], is: zone, was: old.get(localityName(zone.locality)) })));
   const withEnforce = enforce ? enforceTable(enforce) : [];
   const [was, is] = [before.cross_zone_share, after.cross_zone_share];
   const change = percent(was) === percent(is) ? `stays at ${percent(is)}` : `changes from ${percent(was)} to ${percent(is)}`;
@@ -180,17 +188,18 @@ function showAnswer(box, { before, after, enforce }) {
     h('p', { class: 'lead', 'data-cross': is }, `Traffic between zones ${change} of all requests.`),
     element,
     ...withEnforce,
-    ...(enforce ? enforce[1].notes : []).filter((note) => !after.notes.includes(note))
+    ...(enforce ? enforce.after.notes : []).filter((note) => !after.notes.includes(note))
       .map((note) => h('p', { class: 'note' }, `With ENFORCE: ${note}`)),
     ...after.notes.map((note) => h('p', { class: 'note' }, note)),
   );
 }
 
 /** Draws the same question with ENFORCE, if that makes a difference to what proxies do. */
-function enforceTable([before, after]) {
+function enforceTable({ before, after }) {
   const element = h('table', { class: 'stack', id: 'whatif-enforce' });
-  const old = new Map(before.zones.map((zone) => [localityName(zone.locality), zone]));
-  const names = zoneNames(after.zones);
+  const zones = zonesOf(after);
+  const old = new Map(zonesOf(before).map((zone) => [localityName(zone.locality), zone]));
+  const names = zoneNames(zones);
   const pair = (label, field, value) => ({
     label, number: true, field,
     draw: (cell, item) => {
@@ -202,9 +211,9 @@ function enforceTable([before, after]) {
   });
   const show = table(element, [
     { label: 'Zone', field: 'zone', show: (item) => item.name },
-    pair('Load', 'load', (zone) => zone.load),
-    pair('Kept local', 'kept', (zone) => zone.kept_local),
+    pair('Load', 'load', (zone) => zone.load_factor),
+    pair('Kept local', 'kept', (zone) => zone.proxies?.kept_local),
   ], (item) => item.name, 'The same with ENFORCE');
-  show(after.zones.map((zone, index) => ({ name: names[index], is: zone, was: old.get(localityName(zone.locality)) })));
+  show(zones.map((zone, index) => ({ name: names[index], is: zone, was: old.get(localityName(zone.locality)) })));
   return [h('h4', {}, 'The same with ENFORCE'), element];
 }

@@ -39,6 +39,7 @@ function createTables() {
     { label: 'Load', field: 'load', number: true, draw: load, class: 'brief' },
     { label: 'Errors', field: 'errors', number: true, draw: errors, class: 'of-all brief' },
     { label: 'Utilization', field: 'utilization', number: true, show: ({ zone }) => zone.utilization, format: percent, class: 'utilization' },
+    { label: 'Planned utilization', field: 'planned-utilization', number: true, show: plannedUtilization, class: 'objective' },
   ], key, 'Demand and capacity by zone');
   showRouting = table(byId('routing'), [
     { label: 'Zone', field: 'zone', class: 'nowrap brief', show: ({ name }) => name },
@@ -49,6 +50,16 @@ function createTables() {
     { label: 'Delivered share', field: 'delivered', number: true, show: ({ zone }) => zone.delivered_bp, format: basisPoints },
     { label: 'Why', field: 'reason', class: 'words', draw: reason },
   ], key, 'How the proxies of every zone route, and why');
+}
+
+/** Returns how full a zone is planned to be, beside the target. */
+function plannedUtilization({ zone }) {
+  const target = current?.cluster.planned?.target_utilization;
+  if (!known(zone.planned_utilization)) {
+    return UNKNOWN;
+  }
+  const own = percent(zone.planned_utilization);
+  return known(target) ? `${own} of ${percent(target)}` : own;
 }
 
 /** Shows the zones of a cluster. */
@@ -82,6 +93,8 @@ export function show(state, cluster) {
   }
   const reports = cluster.zones.some((zone) => known(zone.utilization));
   byId('zones').classList.toggle('without-utilization', !reports);
+  const planned = cluster.zones.some((zone) => known(zone.planned_utilization));
+  byId('zones').classList.toggle('without-objective', !planned);
   for (const id of ['zones-card', 'routing-card']) {
     byId(id).classList.toggle('one-proxy', state.one_proxy);
   }
@@ -169,7 +182,7 @@ const sentence = (clause) => `${clause.charAt(0).toUpperCase()}${clause.slice(1)
 function reason(cell, { zone, name }) {
   if (!cell.firstChild) {
     const button = h('button', { type: 'button', class: 'link', hidden: true }, 'explain');
-    button.addEventListener('click', () => explain(button.place, button.zoneName));
+    button.addEventListener('click', () => explain(current.cluster, button.place, button.zoneName));
     cell.append(h('span'), ' ', button);
   }
   const [words, button] = [cell.children[0], cell.children[1]];
@@ -192,8 +205,8 @@ function changes(list) {
   return [h('h3', {}, 'Settings changed by the control plane'), h('ul', { class: 'changes' }, ...list.map(item))];
 }
 
-async function explain(locality, name) {
-  const { cluster } = current;
+/** Opens the dialog that explains how the proxies of a zone route to a cluster. */
+export async function explain(cluster, locality, name) {
   const question = { cluster: cluster.cluster, fleet: cluster.fleet, ...locality };
   try {
     const answer = await post('dashboard/explain', question);

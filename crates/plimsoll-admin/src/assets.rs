@@ -33,7 +33,7 @@ macro_rules! asset {
 pub(crate) const INDEX: Asset = asset!("index.html", "text/html; charset=utf-8");
 
 /// All files that the dashboard page loads.
-pub(crate) const FILES: [Asset; 17] = [
+pub(crate) const FILES: [Asset; 18] = [
     asset!("style.css", "text/css; charset=utf-8"),
     asset!("icon.svg", "image/svg+xml"),
     asset!("app.js", JAVASCRIPT),
@@ -49,6 +49,7 @@ pub(crate) const FILES: [Asset; 17] = [
     asset!("overview.js", JAVASCRIPT),
     asset!("replicas.js", JAVASCRIPT),
     asset!("store.js", JAVASCRIPT),
+    asset!("verdict.js", JAVASCRIPT),
     asset!("whatif.js", JAVASCRIPT),
     asset!("zones.js", JAVASCRIPT),
 ];

@@ -76,6 +76,7 @@ impl Document {
             member("title", &state.title),
             member("subtitle", &state.subtitle),
             member("version", &state.version),
+            member("verdict", &state.verdict),
             member("notices", &state.notices),
             member("cost", &state.cost),
             member("replicas", &state.replicas),

@@ -12,7 +12,9 @@ mod series;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::state::{ClusterState, DashboardState, Flow, LocalityId, Severity, ZoneState};
+use plimsoll_core::model::locality::Locality;
+
+use crate::state::{ClusterState, DashboardState, Flow, Severity, ZoneState};
 
 pub(crate) use recorder::record_until_closed;
 pub use response::{ClusterHistory, HistoryQuery, HistoryResponse, ZoneHistory};
@@ -46,7 +48,7 @@ struct Recorded {
 #[derive(Debug)]
 struct Cluster {
     total: Series,
-    zones: BTreeMap<LocalityId, Series>,
+    zones: BTreeMap<Locality, Series>,
 }
 
 impl History {

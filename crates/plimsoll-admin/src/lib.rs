@@ -20,6 +20,7 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+pub mod api;
 mod assets;
 mod feed;
 mod frame;
@@ -34,4 +35,4 @@ pub mod what_if;
 #[doc(hidden)]
 pub use log_lines::LOG_LINES;
 pub use report_page::report_page;
-pub use routes::{Dashboard, HISTORY_PATH};
+pub use routes::{Dashboard, HISTORY_PATH, STATE_PATH};

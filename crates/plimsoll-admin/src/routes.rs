@@ -30,6 +30,13 @@ pub const HISTORY_PATH: (&str, &str, &str) = (
     "The last hour: load, demand and traffic of clusters and, with `cluster`, of its zones; events",
 );
 
+/// Path of the dashboard's document, as [`HISTORY_PATH`].
+pub const STATE_PATH: (&str, &str, &str) = (
+    "/dashboard/state",
+    "",
+    "What the dashboard and `plimsoll top` show; at most a second old",
+);
+
 /// The dashboard of one control plane, proxy or demo.
 #[derive(Clone)]
 pub struct Dashboard {
@@ -75,7 +82,7 @@ impl Dashboard {
             .route("/", get(|| async { INDEX }))
             .route(HISTORY_PATH.0, get(history))
             .route("/dashboard/events", get(events))
-            .route("/dashboard/state", get(state))
+            .route(STATE_PATH.0, get(state))
             .route("/dashboard/explain", post(explain))
             .route("/dashboard/what-if", post(what_if))
             .route("/dashboard/actions/{name}", post(act))

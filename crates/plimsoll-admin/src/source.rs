@@ -10,7 +10,7 @@ use plimsoll_core::explain::Explanation;
 use tokio::sync::watch;
 
 use crate::state::DashboardState;
-use crate::what_if::{ExplainQuestion, WhatIfAnswer, WhatIfQuestion};
+use crate::what_if::{ExplainQuestion, WhatIf, WhatIfQuestion};
 
 /// Boxed future that a source returns.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -56,7 +56,7 @@ pub trait Source: Send + Sync + 'static {
     }
 
     /// Computes traffic shares of a cluster before and after a hypothetical change.
-    fn what_if(&self, _question: WhatIfQuestion) -> BoxFuture<'_, Result<WhatIfAnswer, Rejection>> {
+    fn what_if(&self, _question: WhatIfQuestion) -> BoxFuture<'_, Result<WhatIf, Rejection>> {
         let rejection = Rejection::new("this host does not support what-ifs");
         Box::pin(std::future::ready(Err(rejection)))
     }

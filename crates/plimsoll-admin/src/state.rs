@@ -5,11 +5,12 @@
 //! documented in docs/dashboard.md (a test compares them). Instants are Unix milliseconds of the
 //! host's clock, not ages, so that unchanged parts of the document are not sent every second.
 
-use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use plimsoll_core::model::locality::Locality;
 use serde::{Deserialize, Serialize};
+
+use crate::api::{Cost, PlannedCost, TotalLoad, ZoneLoad};
 
 /// The document that the dashboard shows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -24,6 +25,8 @@ pub struct DashboardState {
     pub version: String,
     /// When the document was created.
     pub taken_unix_ms: u64,
+    /// What is worst, why, and what to do; `None` if the host does not judge.
+    pub verdict: Option<Verdict>,
     /// Problems that need attention, most severe first.
     pub notices: Vec<Notice>,
     /// Default price of traffic between zones; viewers can change it.
@@ -46,14 +49,28 @@ pub struct DashboardState {
     pub explain: bool,
 }
 
-/// Region, zone and sub-zone of a proxy or host.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+/// One sentence about everything, in three parts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "ShownVerdict"))]
 #[serde(default)]
-pub struct LocalityId {
-    pub region: String,
-    pub zone: String,
-    pub sub_zone: String,
+pub struct Verdict {
+    /// `error`, `warning`, `info` or `fine`.
+    pub level: String,
+    /// What is wrong, as a clause.
+    pub what: String,
+    /// Why, as a clause.
+    pub why: Option<String>,
+    /// What to do, as a clause.
+    pub remedy: Option<String>,
+    /// Number of other problems that are errors or warnings.
+    pub others: u64,
+    /// The cluster that it is about, if it is about one.
+    pub cluster: Option<String>,
+    pub fleet: Option<String>,
+    pub locality: Option<Locality>,
+    /// Section of the page that says more: `nodes`, `replicas` or `events`.
+    pub section: Option<String>,
 }
 
 /// A problem that needs attention.
@@ -123,28 +140,17 @@ pub enum Severity {
     Info,
 }
 
-/// Price of traffic between zones.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(default)]
-pub struct Cost {
-    /// US dollars per gigabyte (10⁹ bytes), both directions together.
-    pub usd_per_gigabyte: f64,
-    /// Bytes of a request and its response, used where bytes are not measured.
-    pub bytes_per_request: f64,
-    /// Whether a value is the default of the program, not a setting of the host.
-    pub assumed: bool,
-}
-
-impl Default for Cost {
-    /// One cent per gigabyte and direction, as large cloud providers charge; the bytes per request
-    /// are an estimate.
-    fn default() -> Self {
-        Self {
-            usd_per_gigabyte: 0.02,
-            bytes_per_request: 10_000.0,
-            assumed: true,
+impl Verdict {
+    /// Returns the whole as one sentence.
+    pub fn text(&self) -> String {
+        let mut text = self.what.clone();
+        for (before, part) in [(": ", &self.why), ("; ", &self.remedy)] {
+            if let Some(part) = part {
+                text.push_str(before);
+                text.push_str(part);
+            }
         }
+        text
     }
 }
 
@@ -187,38 +193,18 @@ pub struct ClusterState {
     pub enforce: Option<TotalLoad>,
     /// Why `enforce` is `None`, as a clause.
     pub enforce_unknown: Option<String>,
+    /// What the plan of the service costs for the demand of all fleets; `None` without an objective
+    /// other than `LEVEL` and without prices that differ.
+    pub planned: Option<PlannedCost>,
+    /// Price of each of `flows`, in US dollars per gigabyte; empty if all have the price of the
+    /// host.
+    pub flow_usd_per_gigabyte: Vec<f64>,
+    /// Bytes of a request and its response, if the service says.
+    pub bytes_per_request: Option<f64>,
     /// Bytes per second between zones, if measured.
     pub cross_zone_bytes_per_second: Option<f64>,
     /// Additional remarks for operators.
     pub notes: Vec<String>,
-}
-
-/// Traffic of all zones, planned from measured demand.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(default)]
-pub struct TotalLoad {
-    /// Requests that leave their zone.
-    pub cross_zone_requests_per_second: f64,
-    /// Share of all requests that stays in its zone, 0 to 1.
-    pub kept_local: Option<f64>,
-    /// Load of the zone that is farthest above its load line.
-    pub highest_load: Option<f64>,
-    /// Estimated cost of requests that leave their zone, by the price of the host.
-    pub usd_per_month: f64,
-}
-
-/// Traffic of one zone, planned from measured demand.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(default)]
-pub struct PlannedLoad {
-    /// Requests served by the hosts of the zone.
-    pub served_requests_per_second: f64,
-    /// Load relative to the load line.
-    pub load: Option<f64>,
-    /// Share of the zone's demand that stays in the zone, 0 to 1.
-    pub kept_local: Option<f64>,
 }
 
 /// One zone: the proxies and the hosts of the upstream cluster there.
@@ -226,7 +212,7 @@ pub struct PlannedLoad {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ZoneState {
-    pub locality: LocalityId,
+    pub locality: Locality,
     /// Proxies of the fleet in this zone.
     pub proxies: Option<u64>,
     pub healthy_hosts: u64,
@@ -244,6 +230,9 @@ pub struct ZoneState {
     pub line_requests_per_second: Option<f64>,
     /// Utilization reported by the hosts, 0 to 1.
     pub utilization: Option<f64>,
+    /// Utilization as planned for the demand of all fleets; `None` if the service has no objective
+    /// other than `LEVEL`.
+    pub planned_utilization: Option<f64>,
     /// Load relative to the load line: 1 is on the line, more is overload.
     pub load: Option<f64>,
     /// Share of the requests to the zone that failed, in the latest load reports, 0 to 1.
@@ -256,9 +245,9 @@ pub struct ZoneState {
     pub kept_local_planned: Option<f64>,
     /// As proxies route measured demand with the resources that they are sent; `None` if the host
     /// does not know.
-    pub now: Option<PlannedLoad>,
+    pub now: Option<ZoneLoad>,
     /// Like `now`, with `mode: ENFORCE` and `ramp: 100`.
-    pub enforce: Option<PlannedLoad>,
+    pub enforce: Option<ZoneLoad>,
     /// Measured share of the total demand, in basis points.
     pub measured_bp: Option<u64>,
     /// Share of the total demand as delivered to proxies, in basis points.
@@ -287,7 +276,7 @@ pub struct NodeState {
     pub id: String,
     /// Fleet of the proxy: `node.cluster`.
     pub fleet: String,
-    pub locality: LocalityId,
+    pub locality: Locality,
     /// Name and version of the proxy software.
     pub software: String,
     /// Class of the node: `envoy`, `envoy_module`, `grpc` or `plimsoll`.
@@ -371,22 +360,6 @@ impl NodeState {
     }
 }
 
-impl From<&Locality> for LocalityId {
-    fn from(locality: &Locality) -> Self {
-        Self {
-            region: locality.region().to_owned(),
-            zone: locality.zone().to_owned(),
-            sub_zone: locality.sub_zone().to_owned(),
-        }
-    }
-}
-
-impl fmt::Display for LocalityId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Locality::new(&self.region, &self.zone, &self.sub_zone).fmt(f)
-    }
-}
-
 /// Returns the current time as Unix milliseconds.
 pub fn unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -396,13 +369,6 @@ pub fn unix_ms() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_locality_id_is_displayed_like_a_locality() {
-        let locality = Locality::new("r1", "a", "");
-        assert_eq!(LocalityId::from(&locality).to_string(), "r1/a");
-        assert_eq!(LocalityId::default().to_string(), "(none)");
-    }
 
     #[test]
     fn keys_distinguish_fleet_and_name() {

@@ -1,27 +1,32 @@
-//! Requests and responses of the what-if panel and of explanations.
+//! Requests and responses of what-ifs and explanations, on the admin API of the control plane
+//! and on the dashboard.
 //!
 //! The host provides two explanations of plimsoll-core, before and after a hypothetical change;
-//! this module reduces them to the numbers that the panel shows.
+//! this module reduces them to the numbers that are shown.
 
 use std::collections::BTreeMap;
 
-use plimsoll_core::explain::Explanation;
+use plimsoll_core::explain::{Explanation, LocalityExplanation, ZoneExplanation};
+use plimsoll_core::model::locality::Locality;
 use serde::{Deserialize, Serialize};
 
-use crate::state::LocalityId;
+use crate::api::rounded;
 
 /// Asks for the traffic shares of a cluster with other hosts or another demand.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub struct WhatIfQuestion {
     /// Name of the upstream cluster.
     pub cluster: String,
-    /// Fleet of proxies; empty if the host has no fleets.
-    pub fleet: String,
+    /// Fleet of proxies; by default the first one by name.
+    #[serde(default)]
+    pub fleet: Option<String>,
     /// Hypothetical number of healthy hosts by zone; other zones keep theirs.
+    #[serde(default)]
     pub hosts: BTreeMap<String, u32>,
     /// Hypothetical demand by zone in any unit; the current demand if empty.
+    #[serde(default)]
     pub demand: BTreeMap<String, f64>,
 }
 
@@ -45,102 +50,126 @@ pub struct ExplainQuestion {
 /// Traffic shares before and after the change.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct WhatIfAnswer {
+pub struct WhatIf {
+    /// Name of the upstream cluster.
+    pub cluster: String,
     /// Shares with the current hosts and demand.
-    pub before: WhatIfOutcome,
+    pub before: Shares,
     /// Shares after the hypothetical change.
-    pub after: WhatIfOutcome,
-    /// Shares before and after the change, with `mode: ENFORCE` and `ramp: 100`; `None` if the host
-    /// has no modes.
-    pub enforce: Option<[WhatIfOutcome; 2]>,
+    pub after: Shares,
+    /// The same with `mode: ENFORCE` and `ramp: 100`; `null` if the host has no modes.
+    pub enforce: Option<EnforcedShares>,
+}
+
+/// Traffic shares before and after the change, with `mode: ENFORCE` and `ramp: 100`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct EnforcedShares {
+    pub before: Shares,
+    pub after: Shares,
 }
 
 /// Traffic shares of all zones.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct WhatIfOutcome {
+pub struct Shares {
     /// Every zone that has hosts, proxies or demand.
-    pub zones: Vec<ZoneOutcome>,
+    pub localities: Vec<LocalityShares>,
+    /// Every zone with proxies.
+    pub zones: Vec<ZoneShares>,
     /// Share of all requests that leave their zone, 0 to 1.
     pub cross_zone_share: f64,
     /// Additional remarks for the viewer.
     pub notes: Vec<String>,
 }
 
-/// Traffic share of one zone.
+/// What the hosts of one zone serve.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct ZoneOutcome {
-    /// Locality of the zone.
-    pub locality: LocalityId,
+pub struct LocalityShares {
+    pub locality: Locality,
     /// Number of healthy hosts.
-    pub healthy_hosts: u64,
+    pub hosts: u64,
     /// Share of all requests that arrives at the proxies of the zone.
     pub demand_share: f64,
     /// Share of the capacity of all zones.
     pub capacity_share: f64,
     /// Share of all requests that is served by the hosts of the zone.
     pub traffic_share: f64,
-    /// Load relative to the load line; `None` without hosts.
-    pub load: Option<f64>,
-    /// Share of the zone's demand that stays in the zone.
-    pub kept_local: Option<f64>,
-    /// Routing state of the proxies.
-    pub state: Option<String>,
+    /// Load relative to the load line; `null` without hosts.
+    pub load_factor: Option<f64>,
 }
 
-impl WhatIfAnswer {
+/// Where the proxies of one zone send requests.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ZoneShares {
+    pub locality: Locality,
+    /// Routing state of the proxies.
+    pub state: String,
+    /// Share of the zone's demand that stays in the zone.
+    pub kept_local: f64,
+    /// Share of the zone's demand by receiving zone, in the order of `localities`.
+    pub shares: Vec<f64>,
+}
+
+impl WhatIf {
     /// Creates an answer from the explanations before and after the hypothetical change.
-    pub fn new(before: &Explanation, after: &Explanation) -> Self {
+    pub fn new([before, after]: [&Explanation; 2]) -> Self {
         Self {
-            before: WhatIfOutcome::of(before),
-            after: WhatIfOutcome::of(after),
+            cluster: before.cluster.clone(),
+            before: before.into(),
+            after: after.into(),
             enforce: None,
         }
     }
 
     /// Adds the explanations before and after the change with `mode: ENFORCE`.
     #[must_use]
-    pub fn with_enforce(mut self, before: &Explanation, after: &Explanation) -> Self {
-        self.enforce = Some([before, after].map(WhatIfOutcome::of));
+    pub fn with_enforce(mut self, [before, after]: [&Explanation; 2]) -> Self {
+        self.enforce = Some(EnforcedShares {
+            before: before.into(),
+            after: after.into(),
+        });
         self
     }
 }
 
-impl WhatIfOutcome {
-    fn of(explanation: &Explanation) -> Self {
-        let zones = explanation.localities.iter().map(|locality| {
-            let id = locality.locality();
-            let proxies = explanation.zones.iter().find(|zone| zone.locality == id);
-            ZoneOutcome {
-                locality: LocalityId::from(&id),
-                healthy_hosts: locality.healthy,
-                demand_share: rounded(locality.demand_share),
-                capacity_share: rounded(locality.capacity_share),
-                traffic_share: rounded(locality.traffic_share),
-                load: locality.load_factor.map(rounded),
-                kept_local: proxies.map(|zone| rounded(zone.kept_local)),
-                state: proxies.map(|zone| zone.state.as_str().to_owned()),
-            }
-        });
-        let spilled = |zone: &plimsoll_core::explain::ZoneExplanation| {
-            zone.demand_share * (1.0 - zone.kept_local)
-        };
-        let cross: f64 = explanation.zones.iter().map(spilled).sum();
-        let mut zones: Vec<ZoneOutcome> = zones.collect();
-        // An explanation lists the proxy's own zone first; the panel sorts zones by name.
-        zones.sort_by(|a, b| a.locality.cmp(&b.locality));
+impl From<&Explanation> for Shares {
+    fn from(explanation: &Explanation) -> Self {
+        let spilled = |zone: &ZoneExplanation| zone.demand_share * (1.0 - zone.kept_local);
+        let cross_zone: f64 = explanation.zones.iter().map(spilled).sum();
         Self {
-            zones,
-            cross_zone_share: rounded(cross),
+            localities: explanation.localities.iter().map(Into::into).collect(),
+            zones: explanation.zones.iter().map(Into::into).collect(),
+            cross_zone_share: rounded(cross_zone),
             notes: explanation.notes.clone(),
         }
     }
 }
 
-/// Rounds to three decimals, and negative zero (the sum of no numbers) to zero.
-pub fn rounded(number: f64) -> f64 {
-    (number * 1000.0).round() / 1000.0 + 0.0
+impl From<&LocalityExplanation> for LocalityShares {
+    fn from(entry: &LocalityExplanation) -> Self {
+        Self {
+            locality: entry.locality(),
+            hosts: entry.healthy,
+            demand_share: rounded(entry.demand_share),
+            capacity_share: rounded(entry.capacity_share),
+            traffic_share: rounded(entry.traffic_share),
+            load_factor: entry.load_factor.map(rounded),
+        }
+    }
+}
+
+impl From<&ZoneExplanation> for ZoneShares {
+    fn from(zone: &ZoneExplanation) -> Self {
+        Self {
+            locality: zone.locality.clone(),
+            state: zone.state.as_str().to_owned(),
+            kept_local: rounded(zone.kept_local),
+            shares: zone.shares.iter().copied().map(rounded).collect(),
+        }
+    }
 }
 
 #[cfg(test)]

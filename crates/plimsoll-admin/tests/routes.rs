@@ -11,7 +11,7 @@ use http_body_util::BodyExt as _;
 use plimsoll_admin::Dashboard;
 use plimsoll_admin::source::{BoxFuture, Rejection, ShuttingDown, Source};
 use plimsoll_admin::state::DashboardState;
-use plimsoll_admin::what_if::{WhatIfAnswer, WhatIfOutcome, WhatIfQuestion};
+use plimsoll_admin::what_if::{Shares, WhatIf, WhatIfQuestion};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
@@ -41,15 +41,17 @@ impl Source for Host {
         Box::pin(std::future::ready(Ok("done".to_owned())))
     }
 
-    fn what_if(&self, question: WhatIfQuestion) -> BoxFuture<'_, Result<WhatIfAnswer, Rejection>> {
-        let outcome = WhatIfOutcome {
+    fn what_if(&self, question: WhatIfQuestion) -> BoxFuture<'_, Result<WhatIf, Rejection>> {
+        let shares = Shares {
+            localities: Vec::new(),
             zones: Vec::new(),
             cross_zone_share: f64::from(question.hosts["a"]),
             notes: Vec::new(),
         };
-        let answer = WhatIfAnswer {
-            before: outcome.clone(),
-            after: outcome,
+        let answer = WhatIf {
+            cluster: question.cluster,
+            before: shares.clone(),
+            after: shares,
             enforce: None,
         };
         Box::pin(std::future::ready(Ok(answer)))
@@ -133,10 +135,22 @@ async fn actions_are_forwarded_unless_posted_by_a_form() {
 async fn questions_are_parsed_and_forwarded() {
     let path = "/dashboard/what-if";
     let kind = "application/json";
-    let (status, answer) = post(router(), path, kind, r#"{"hosts": {"a": 3}}"#).await;
+    let (status, answer) = post(
+        router(),
+        path,
+        kind,
+        r#"{"cluster": "orders", "hosts": {"a": 3}}"#,
+    )
+    .await;
     assert_eq!(status, StatusCode::OK);
     assert_eq!(answer["after"]["cross_zone_share"], 3.0);
-    let (status, answer) = post(router(), path, kind, r#"{"hosts": {"a": -3}}"#).await;
+    let (status, answer) = post(
+        router(),
+        path,
+        kind,
+        r#"{"cluster": "orders", "hosts": {"a": -3}}"#,
+    )
+    .await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
     assert!(answer["error"].as_str().unwrap().contains("-3"), "{answer}");
     let (status, answer) = post(router(), "/dashboard/explain", kind, "{}").await;

@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use crate::compare::Outcome;
+use crate::engine::{Engine, Unsupported};
 
 pub(super) type CaseResult = Result<Outcome, CaseError>;
 
@@ -91,18 +92,23 @@ impl Case {
     }
 }
 
-/// Why a case cannot be run; shown as a difference between expected and actual values.
+/// Why a case cannot be run.
 #[derive(Debug, PartialEq)]
-pub(super) struct CaseError {
-    pub(super) field: &'static str,
-    pub(super) expected: String,
-    pub(super) actual: String,
+pub(super) enum CaseError {
+    /// The case is wrong; shown as a difference between expected and actual values.
+    Wrong {
+        field: &'static str,
+        expected: String,
+        actual: String,
+    },
+    /// The case is not for this engine.
+    Unsupported(Unsupported),
 }
 
 impl CaseError {
     pub(super) fn inputs(reason: impl Into<String>) -> Self {
         let expected = "inputs as the schema describes them".into();
-        Self {
+        Self::Wrong {
             field: "inputs",
             expected,
             actual: reason.into(),
@@ -110,11 +116,33 @@ impl CaseError {
     }
 
     pub(super) fn unknown_kind(case: &Case) -> Self {
-        Self {
+        Self::Wrong {
             field: "kind",
             expected: "a kind of this suite".into(),
             actual: case.kind.clone(),
         }
+    }
+
+    /// Returns an error unless the engine runs cases of single functions.
+    pub(super) fn unless_functions(engine: &dyn Engine) -> Result<(), Self> {
+        if engine.runs_functions() {
+            return Ok(());
+        }
+        Err(Unsupported("the case uses no cluster").into())
+    }
+
+    /// Returns what is wrong with the case, in a few words.
+    pub(super) fn reason(&self) -> &str {
+        match self {
+            Self::Wrong { actual, .. } => actual,
+            Self::Unsupported(Unsupported(reason)) => reason,
+        }
+    }
+}
+
+impl From<Unsupported> for CaseError {
+    fn from(reason: Unsupported) -> Self {
+        Self::Unsupported(reason)
     }
 }
 

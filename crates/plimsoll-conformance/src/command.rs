@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 
-use crate::{Failure, Report, run_dir};
+use crate::{Core, Failure, Report, run_dir};
 
 /// Run recorded cases against the core and compare the outcomes
 ///
@@ -40,7 +40,7 @@ Exit codes: 0 all passed, 1 something failed, 2 wrong usage or no vector files."
 
 /// Runs the cases and prints the report; returns whether all passed. Errors are usage errors.
 pub fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<bool> {
-    let report = run_dir(&args.dir)?;
+    let report = run_dir(&args.dir, &Core)?;
     let written = if args.json {
         write_json(&report, out)
     } else {

@@ -5,13 +5,16 @@
 //! case to core types, calls the functions that production calls, and returns the outcome as a JSON
 //! object, which `compare` compares with `expected`. If Plimsoll deviates from a case on purpose,
 //! the case has a key `plimsoll` with Plimsoll's values, the reason and the decision. This crate
-//! contains no load-balancing logic. The command line is in `command`.
+//! contains no load-balancing logic. Cases that need a cluster run through an [`Engine`]. The
+//! command line is in `command`.
 
+mod capacity;
 mod case;
 pub mod command;
 mod compare;
 mod cswrr;
 mod demand_under_failure;
+mod engine;
 mod load_aware_locality;
 mod locality_wrr;
 mod lrs;
@@ -35,7 +38,9 @@ use anyhow::Context as _;
 use serde::{Deserialize as _, Serialize};
 use serde_json::Value;
 
+use self::Runner::{Clusters, Functions};
 use self::case::{Case, CaseError, CaseResult};
+pub use self::engine::{Cluster, Core, Engine, Unsupported};
 
 /// Results of all vector files.
 #[derive(Debug, Serialize)]
@@ -70,8 +75,8 @@ pub struct Failure {
     pub actual: Value,
 }
 
-/// Runs every `*.json` file in `dir`, sorted by name.
-pub fn run_dir(dir: &Path) -> anyhow::Result<Report> {
+/// Runs every `*.json` file in `dir`, sorted by name, through an engine.
+pub fn run_dir(dir: &Path, engine: &dyn Engine) -> anyhow::Result<Report> {
     let files = json_files(dir).with_context(|| format!("cannot read {}", dir.display()))?;
     anyhow::ensure!(
         !files.is_empty(),
@@ -79,7 +84,7 @@ pub fn run_dir(dir: &Path) -> anyhow::Result<Report> {
         dir.display()
     );
     Ok(Report::from_files(
-        files.iter().map(|path| run_file(path)).collect(),
+        files.iter().map(|path| run_file(path, engine)).collect(),
     ))
 }
 
@@ -94,26 +99,42 @@ impl Report {
     }
 }
 
-type Runner = fn(&Case) -> CaseResult;
+#[derive(Clone, Copy)]
+enum Runner {
+    /// Calls functions; needs no cluster.
+    Functions(fn(&Case) -> CaseResult),
+    /// Has cases that need a cluster.
+    Clusters(fn(&Case, &dyn Engine) -> CaseResult),
+}
+
+impl Runner {
+    fn run(self, case: &Case, engine: &dyn Engine) -> CaseResult {
+        match self {
+            Functions(run) => CaseError::unless_functions(engine).and_then(|()| run(case)),
+            Clusters(run) => run(case, engine),
+        }
+    }
+}
 
 /// File stem of a suite, prefix of its `schema.about`, and its runner.
 type Suite = (&'static str, &'static str, Runner);
 
 #[rustfmt::skip]
-const SUITES: [Suite; 13] = [
-    ("zone_aware", "Zone aware routing", zone_aware::run),
-    ("priority", "Priority load", priority::run),
-    ("locality_wrr", "Locality weighted round robin", locality_wrr::run),
-    ("pickers", "Endpoint pickers", pickers::run),
-    ("load_aware_locality", "load_aware_locality", load_aware_locality::run),
-    ("orca", "In-band ORCA", orca::run),
-    ("cswrr", "Client side weighted round robin", cswrr::run),
-    ("outlier_detection", "Outlier detection", outlier_detection::run),
-    ("lrs", "Load report stream client", lrs::run),
-    ("subset", "Subset load balancer", subset::run),
-    ("demand_under_failure", "Demand under failure", demand_under_failure::run),
-    ("silent_reports", "Load reports that stop", silent_reports::run),
-    ("transport", "Transportation problem", transport::run),
+const SUITES: [Suite; 14] = [
+    ("zone_aware", "Zone aware routing", Clusters(zone_aware::run)),
+    ("priority", "Priority load", Functions(priority::run)),
+    ("locality_wrr", "Locality weighted round robin", Functions(locality_wrr::run)),
+    ("pickers", "Endpoint pickers", Functions(pickers::run)),
+    ("load_aware_locality", "load_aware_locality", Clusters(load_aware_locality::run)),
+    ("orca", "In-band ORCA", Functions(orca::run)),
+    ("cswrr", "Client side weighted round robin", Functions(cswrr::run)),
+    ("outlier_detection", "Outlier detection", Functions(outlier_detection::run)),
+    ("lrs", "Load report stream client", Functions(lrs::run)),
+    ("subset", "Subset load balancer", Functions(subset::run)),
+    ("demand_under_failure", "Demand under failure", Functions(demand_under_failure::run)),
+    ("silent_reports", "Load reports that stop", Clusters(silent_reports::run)),
+    ("transport", "Transportation problem", Functions(transport::run)),
+    ("capacity", "Learned capacity", Functions(capacity::run)),
 ];
 
 /// Kinds of cases about preconnecting and child balancers, which Plimsoll does not have.
@@ -135,13 +156,13 @@ fn json_files(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn run_file(path: &Path) -> FileReport {
+fn run_file(path: &Path, engine: &dyn Engine) -> FileReport {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let mut report = FileReport {
         file: name.into_owned(),
         ..FileReport::default()
     };
-    if let Err(error) = run_suite(path, &mut report) {
+    if let Err(error) = run_suite(path, engine, &mut report) {
         report.failed += 1;
         report.failures.push(Failure {
             field: "file".into(),
@@ -153,7 +174,7 @@ fn run_file(path: &Path) -> FileReport {
     report
 }
 
-fn run_suite(path: &Path, report: &mut FileReport) -> anyhow::Result<()> {
+fn run_suite(path: &Path, engine: &dyn Engine, report: &mut FileReport) -> anyhow::Result<()> {
     let text = fs::read(path).context("cannot be read")?;
     let file: Value = serde_json::from_slice(&text).context("not JSON")?;
     let (_, _, runner) = find_suite(path, &file)?;
@@ -166,7 +187,7 @@ fn run_suite(path: &Path, report: &mut FileReport) -> anyhow::Result<()> {
         "`cases` is empty: nothing would be checked"
     );
     for (index, case) in cases.iter().enumerate() {
-        run_case(index, case, *runner, report);
+        run_case(index, case, &|case| runner.run(case, engine), report);
     }
     Ok(())
 }
@@ -185,7 +206,13 @@ fn find_suite(path: &Path, file: &Value) -> anyhow::Result<&'static Suite> {
         .with_context(|| format!("unknown suite: schema.about is {about:?}"))
 }
 
-fn run_case(index: usize, json: &Value, run: Runner, report: &mut FileReport) {
+/// A suite with its engine.
+type Run<'a> = dyn Fn(&Case) -> CaseResult + 'a;
+
+/// Path, expected value and actual value.
+type Difference = (String, Value, Value);
+
+fn run_case(index: usize, json: &Value, run: &Run<'_>, report: &mut FileReport) {
     let text = |key| json.get(key).and_then(Value::as_str).map(str::to_owned);
     let id = text("id").unwrap_or_else(|| format!("cases[{index}]"));
     let kind = text("kind").unwrap_or_default();
@@ -194,7 +221,10 @@ fn run_case(index: usize, json: &Value, run: Runner, report: &mut FileReport) {
         return;
     }
     let source_test = text("source_test").unwrap_or_default();
-    let failures = differences(json, run);
+    let Ok(failures) = differences(json, run) else {
+        report.skipped += 1;
+        return;
+    };
     if failures.is_empty() {
         report.passed += 1;
         return;
@@ -214,50 +244,51 @@ fn run_case(index: usize, json: &Value, run: Runner, report: &mut FileReport) {
     );
 }
 
-/// Runs a case; returns the path, expected value and actual value of every difference.
-fn differences(json: &Value, run: Runner) -> Vec<(String, Value, Value)> {
+/// Runs a case; returns every difference, or why the engine cannot run it.
+fn differences(json: &Value, run: &Run<'_>) -> Result<Vec<Difference>, Unsupported> {
     let read = || Case::deserialize(json);
     let (ours, deviates) = match read() {
         Ok(case) => case.with_deviation(),
         Err(error) => {
             let expected = "id, kind, inputs and expected as the schema describes them".into();
-            return vec![("case".into(), expected, error.to_string().into())];
+            return Ok(vec![("case".into(), expected, error.to_string().into())]);
         }
     };
-    let found = differences_of(&ours, run);
+    let found = differences_of(&ours, run)?;
     // A deviation without a difference would hide the next difference: report it.
     if deviates
         && found.is_empty()
-        && read().is_ok_and(|case| differences_of(&case, run).is_empty())
+        && read().is_ok_and(|case| differences_of(&case, run) == Ok(Vec::new()))
     {
         let actual = "none: `plimsoll` is out of date".into();
-        return vec![(
+        return Ok(vec![(
             "plimsoll".into(),
             "a difference from `expected`".into(),
             actual,
-        )];
+        )]);
     }
-    found
+    Ok(found)
 }
 
-fn differences_of(case: &Case, run: Runner) -> Vec<(String, Value, Value)> {
+fn differences_of(case: &Case, run: &Run<'_>) -> Result<Vec<Difference>, Unsupported> {
     // Unusual inputs may make the core panic: that fails one case, not the whole run.
     let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
         run(case).and_then(|outcome| case.unknown_inputs().map_or(Ok(outcome), Err))
     }));
-    match outcome {
+    Ok(match outcome {
         Ok(Ok(outcome)) => outcome.differences(&case.expected),
-        Ok(Err(error)) => vec![(
-            error.field.into(),
-            error.expected.into(),
-            error.actual.into(),
-        )],
+        Ok(Err(CaseError::Unsupported(reason))) => return Err(reason),
+        Ok(Err(CaseError::Wrong {
+            field,
+            expected,
+            actual,
+        })) => vec![(field.into(), expected.into(), actual.into())],
         Err(_) => vec![(
             "case".into(),
             "an outcome".into(),
             "the core panicked".into(),
         )],
-    }
+    })
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Suite `load_aware_locality`: locality weights from load reports, selection by weight, counters
-//! and settings. Weights (in `weights`) and counters (in `zone_stat`) are taken from a real
-//! balancer and picker, settings (in `config`) from the parser of cluster files. Envoy prefers
-//! named metrics by default, and so do the cases; Plimsoll does not by default.
+//! and settings. Weights (in `weights`) are those of a cluster of the engine, counters (in
+//! `zone_stat`) those of a real picker, settings (in `config`) from the parser of cluster files.
+//! Envoy prefers named metrics by default, and so do the cases; Plimsoll does not by default.
 
 mod config;
 mod weights;
@@ -29,11 +29,14 @@ use plimsoll_core::time::Instant;
 use serde_json::json;
 
 use super::report::{Number, ReportInput, metric_rules};
-use super::{Case, CaseError, CaseResult};
+use super::{Case, CaseError, CaseResult, Engine};
 
-pub(super) fn run(case: &Case) -> CaseResult {
+pub(super) fn run(case: &Case, engine: &dyn Engine) -> CaseResult {
+    if case.kind == "weights" {
+        return weights::run(case, case.inputs()?, engine);
+    }
+    CaseError::unless_functions(engine)?;
     match case.kind.as_str() {
-        "weights" => weights::run(case, case.inputs()?),
         "locality_pick" => locality_pick(case),
         "worker_pick" => worker_pick(case),
         "zone_stat" => zone_stat::run(&case.inputs()?),

@@ -18,7 +18,7 @@ pub(super) struct ReportInput(pub(super) OrcaLoadReport);
 impl<'de> Deserialize<'de> for ReportInput {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let json = Value::deserialize(deserializer)?;
-        let report = report(&json).map_err(|error| serde::de::Error::custom(error.actual))?;
+        let report = report(&json).map_err(|error| serde::de::Error::custom(error.reason()))?;
         Ok(Self(report))
     }
 }

@@ -1,11 +1,11 @@
 //! Suite `silent_reports`: locality shares of `load_aware_locality` when load reports stop, and of
 //! `OBSERVED_LOAD` when requests fail.
 //!
-//! A proxy is a real balancer with its own timer. Every second of a case hosts report, measured
-//! demand arrives, and the timer fires; nothing else computes shares. In `open_loop` (module
-//! `open_loop`) the case has the reports; in `closed_loop` one proxy per zone routes the demand of
-//! its zone, and hosts report the load that results. In `observed_load` the case has the response
-//! times and errors of one proxy's requests.
+//! A proxy is a cluster of the engine with its own timer. Every second of a case hosts report,
+//! measured demand arrives, and the timer fires; nothing else computes shares. In `open_loop`
+//! (module `open_loop`) the case has the reports; in `closed_loop` one proxy per zone routes the
+//! demand of its zone, and hosts report the load that results. In `observed_load` the case has the
+//! response times and errors of one proxy's requests.
 
 mod closed_loop;
 mod observed_load;
@@ -19,13 +19,13 @@ use plimsoll_core::model::load_aware_locality::{
 };
 use serde::Deserialize;
 
-use super::{Case, CaseError, CaseResult};
+use super::{Case, CaseError, CaseResult, Engine};
 
-pub(super) fn run(case: &Case) -> CaseResult {
+pub(super) fn run(case: &Case, engine: &dyn Engine) -> CaseResult {
     match case.kind.as_str() {
-        "open_loop" => open_loop::run(case.inputs()?),
-        "closed_loop" => closed_loop::run(case.inputs()?),
-        "observed_load" => observed_load::run(case.inputs()?),
+        "open_loop" => open_loop::run(case.inputs()?, engine),
+        "closed_loop" => closed_loop::run(case.inputs()?, engine),
+        "observed_load" => observed_load::run(case.inputs()?, engine),
         _ => Err(CaseError::unknown_kind(case)),
     }
 }

@@ -1,11 +1,14 @@
 //! Tests of case parsing and suite detection. `tests/vectors.rs` checks with the vectors that the
 //! suites compare everything that cases contain.
 
+use std::sync::Arc;
+
+use plimsoll_core::model::cluster::ClusterConfig;
+use plimsoll_core::model::locality::Locality;
+use plimsoll_core::time::Instant;
 use serde_json::json;
 
 use super::*;
-
-type Run = fn(&Case) -> CaseResult;
 
 #[expect(clippy::unnecessary_wraps, reason = "the signature of a suite")]
 fn one(_: &Case) -> CaseResult {
@@ -16,10 +19,10 @@ fn panicking(_: &Case) -> CaseResult {
     panic!("on purpose")
 }
 
-fn report_of(cases: &[Value], run: Run) -> FileReport {
+fn report_of(cases: &[Value], run: fn(&Case) -> CaseResult) -> FileReport {
     let mut report = FileReport::default();
     for (index, case) in cases.iter().enumerate() {
-        run_case(index, case, run, &mut report);
+        run_case(index, case, &run, &mut report);
     }
     report
 }
@@ -74,7 +77,7 @@ fn remarks_may_have_any_type() {
     let case = json!({
         "id": "a", "kind": "k", "origin": null, "note": ["x"], "inputs": {}, "expected": {"one": 1},
     });
-    assert_eq!(differences(&case, one), []);
+    assert_eq!(differences(&case, &one), Ok(vec![]));
 }
 
 #[test]
@@ -86,11 +89,11 @@ fn a_deviation_replaces_expected_values_and_must_differ() {
         })
     };
     assert_eq!(
-        differences(&case(json!({"one": 2}), json!({"one": 1})), one),
-        []
+        differences(&case(json!({"one": 2}), json!({"one": 1})), &one),
+        Ok(vec![])
     );
     let fields = |case: &Value| -> Vec<String> {
-        let found = differences(case, one).into_iter();
+        let found = differences(case, &one).unwrap().into_iter();
         found.map(|(field, ..)| field).collect()
     };
     assert_eq!(fields(&case(json!({"one": 2}), json!({"one": 3}))), ["one"]);
@@ -157,13 +160,36 @@ fn suites_are_found_by_about_before_file_name() {
 
 #[test]
 fn every_suite_refuses_unknown_kinds() {
-    for (_, _, run) in SUITES {
+    for (_, _, runner) in SUITES {
         let case = json!({"id": "a", "kind": "nonsense", "inputs": {}, "expected": {"x": 1}});
-        let found = differences(&case, run);
+        let found = differences(&case, &|case| runner.run(case, &Core)).unwrap();
         assert_eq!(found.len(), 1);
         assert_eq!(
             (found[0].0.as_str(), &found[0].2),
             ("kind", &json!("nonsense"))
         );
     }
+}
+
+/// An engine that supports nothing.
+struct Nothing;
+
+impl Engine for Nothing {
+    fn start(
+        &self,
+        _: &Arc<ClusterConfig>,
+        _: &Locality,
+        _: Instant,
+    ) -> Result<Box<dyn Cluster>, Unsupported> {
+        Err(Unsupported("nothing"))
+    }
+}
+
+#[test]
+fn cases_that_an_engine_does_not_support_are_skipped() {
+    let vectors = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors");
+    let all = run_dir(&vectors, &Core).unwrap();
+    let none = run_dir(&vectors, &Nothing).unwrap();
+    assert_eq!((none.passed, none.failed), (0, 0));
+    assert_eq!(none.skipped, all.passed + all.skipped, "{:?}", all.files);
 }

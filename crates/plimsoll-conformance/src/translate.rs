@@ -38,6 +38,11 @@ pub(super) struct LocalityInput {
 }
 
 impl LocalityInput {
+    /// Weights of the healthy hosts, if they differ from 1.
+    pub(super) fn healthy_weights(&self) -> Option<&[u32]> {
+        self.healthy_weights.as_deref()
+    }
+
     pub(super) fn counts(&self) -> LocalityCounts {
         let healthy = self.healthy.unwrap_or(self.hosts);
         // A host weighs at least 1 (envoy-semantics §1.1).
@@ -183,7 +188,7 @@ mod tests {
         let error = length(u64::MAX, "hosts").unwrap_err();
         assert!(
             error
-                .actual
+                .reason()
                 .starts_with("hosts: 18446744073709551615 is above")
         );
     }

@@ -1,6 +1,9 @@
 //! Suite `zone_aware`: routing state, host source, configuration, and order of localities. Settings
-//! are resolved by `ClusterConfig`, as in production. `inputs` translates the cases.
+//! are resolved by `ClusterConfig`, as in production. `inputs` translates the cases. Functions
+//! compute the outcome from counts of hosts; a cluster of the engine whose hosts have these counts
+//! must come to the same state (`hosts`).
 
+mod hosts;
 mod inputs;
 
 use plimsoll_core::counts::HostSetCounts;
@@ -19,16 +22,19 @@ use serde_json::{Value, json};
 
 use super::compare::{Outcome, table};
 use super::translate::{source, triple};
-use super::{Case, CaseError, CaseResult};
+use super::{Case, CaseError, CaseResult, Engine};
 use inputs::{
     ConfigInputs, OrderInputs, RoutingInputs, Triple, cluster, host_set, literal_demand,
     measured_demand,
 };
 
-pub(super) fn run(case: &Case) -> CaseResult {
+pub(super) fn run(case: &Case, engine: &dyn Engine) -> CaseResult {
     match case.kind.as_str() {
-        "state" => state(&case.inputs()?),
-        "pick" => pick(&case.inputs()?),
+        "state" => return state(&case.inputs()?, engine),
+        "pick" => return pick(&case.inputs()?, engine),
+        _ => CaseError::unless_functions(engine)?,
+    }
+    match case.kind.as_str() {
         "config" => config(&case.inputs()?),
         "order" => Ok(order(case.inputs()?)),
         _ => Err(CaseError::unknown_kind(case)),
@@ -42,7 +48,7 @@ struct Regenerated {
     zone: ZoneRouting,
 }
 
-fn state(inputs: &RoutingInputs) -> CaseResult {
+fn state(inputs: &RoutingInputs, engine: &dyn Engine) -> CaseResult {
     let pick_only = [
         ("random", inputs.random.is_some()),
         ("zone_routing_draw", inputs.zone_routing_draw.is_some()),
@@ -52,11 +58,14 @@ fn state(inputs: &RoutingInputs) -> CaseResult {
         let reason = format!("unknown field `{key}`: only for kind pick");
         return Err(CaseError::inputs(reason));
     }
-    Ok(describe(&regenerate(inputs)?.zone).into())
+    let regenerated = regenerate(inputs)?;
+    hosts::check(inputs, &regenerated, engine)?;
+    Ok(describe(&regenerated.zone).into())
 }
 
-fn pick(inputs: &RoutingInputs) -> CaseResult {
+fn pick(inputs: &RoutingInputs, engine: &dyn Engine) -> CaseResult {
     let regenerated = regenerate(inputs)?;
+    hosts::check(inputs, &regenerated, engine)?;
     let mut outcome = describe(&regenerated.zone);
     let Regenerated {
         cluster,

@@ -10,7 +10,8 @@ use serde_json::{Map, Value, json};
 
 const VECTORS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../vectors");
 /// Names of all suites.
-const SUITES: [&str; 13] = [
+const SUITES: [&str; 14] = [
+    "capacity",
     "cswrr",
     "demand_under_failure",
     "load_aware_locality",

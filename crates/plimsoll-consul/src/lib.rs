@@ -23,4 +23,4 @@ pub use inventory::DiscoveredService;
 pub use log_lines::LOG_LINES;
 pub use merge::{Endpoint, EndpointState, MergeOptions};
 pub use query::Consistency;
-pub use source::{Batch, Datacenter, Source, SourceOptions};
+pub use source::{Batch, Datacenter, Source, SourceOptions, start};

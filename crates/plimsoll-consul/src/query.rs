@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use plimsoll_core::backoff::BackoffBounds;
 use plimsoll_core::time::Instant;
+use plimsoll_serve::discovery::SourceCounts;
 
 const FIRST_BACKOFF: Duration = Duration::from_millis(250);
 /// After an outage of minutes, the agent is used again within this time.
@@ -65,6 +66,28 @@ pub enum Answer {
         /// Whether the index became smaller.
         is_reset: bool,
     },
+}
+
+impl Answer {
+    /// Returns how the answer counts in the status of the source.
+    pub fn counts(self) -> SourceCounts {
+        match self {
+            Self::TooOld => SourceCounts::default(),
+            Self::Unchanged => SourceCounts {
+                confirmations: 1,
+                ..SourceCounts::default()
+            },
+            Self::State {
+                is_continuous,
+                is_reset,
+            } => SourceCounts {
+                lists: 1,
+                events: u64::from(is_continuous),
+                resets: u64::from(is_reset),
+                ..SourceCounts::default()
+            },
+        }
+    }
 }
 
 /// A query that is repeated.

@@ -1,4 +1,4 @@
-//! [`Source`]: tasks that follow the services of Consul and return those that changed in batches.
+//! [`start`]: tasks that follow the services of Consul and return those that changed in batches.
 //!
 //! One task per datacenter follows its catalog, one per service follows the health of its
 //! instances, and one joins them in an [`Inventory`] and publishes what changed, at most every
@@ -16,9 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::log_line;
-use plimsoll_serve::CancellationToken;
 use plimsoll_serve::discovery::{
-    BATCH_INTERVAL, RemovalGuard, SourceClock, SourceStatus, due_permit,
+    BATCH_INTERVAL, RemovalGuard, SourceClock, SourceStatus, SourceTasks, due_permit,
 };
 use tokio::sync::{mpsc, watch};
 
@@ -75,24 +74,14 @@ pub struct Batch {
 }
 
 /// A running source; dropping it stops its tasks.
-#[derive(Debug)]
-pub struct Source {
-    batches: mpsc::Receiver<Batch>,
-    status: Arc<SourceStatus>,
-    stopping: CancellationToken,
-}
-
-impl Drop for Source {
-    fn drop(&mut self) {
-        self.stopping.cancel();
-    }
-}
+pub type Source = plimsoll_serve::discovery::Source<Batch>;
 
 /// What the tasks of all datacenters share.
 #[derive(Debug)]
 struct Shared {
     options: SourceOptions,
     clock: SourceClock,
+    tasks: SourceTasks,
     /// Connections for the catalogs.
     catalogs: Pool,
     /// Connections for the health of services.
@@ -110,64 +99,35 @@ enum Update {
     Service(usize, Arc<str>, Option<Endpoints>),
 }
 
-impl Source {
-    /// Starts to follow Consul.
-    pub fn start(options: SourceOptions) -> Self {
-        let stopping = CancellationToken::new();
-        let clock = SourceClock::default();
-        let status = Arc::new(SourceStatus::new(clock));
-        let (updates, received) = mpsc::channel(QUEUE);
-        let count = options.datacenters.len();
-        let shared = Arc::new(Shared {
-            clock,
-            catalogs: Pool::new(&options, count.max(1)),
-            health: Pool::new(&options, options.max_connections.max(1)),
-            services: watch::Sender::new(0),
-            options,
-        });
-        for (number, datacenter) in shared.options.datacenters.iter().enumerate() {
-            let name = datacenter.name.clone().unwrap_or_default();
-            let progress = Arc::new(Progress::new(Arc::clone(&status), name, clock));
-            let catalog = Catalog::new(number, Arc::clone(&shared), progress, updates.clone());
-            let stopped = stopping.clone();
-            tokio::spawn(async move {
-                tokio::select! {
-                    () = stopped.cancelled() => {}
-                    _ = catalog.run() => {}
-                }
-            });
-        }
-        let (batches, received_batches) = mpsc::channel(1);
-        let join = Join {
-            inventory: Inventory::default(),
-            updates: received,
-            status: Arc::clone(&status),
-            datacenters: count,
-            unread: (0..count).map(|datacenter| (datacenter, None)).collect(),
-        };
-        let stopped = stopping.clone();
-        tokio::spawn(async move {
-            tokio::select! {
-                () = stopped.cancelled() => {}
-                () = join.run(batches) => {}
-            }
-        });
-        Self {
-            batches: received_batches,
-            status,
-            stopping,
-        }
+/// Starts to follow Consul.
+pub fn start(options: SourceOptions) -> Source {
+    let tasks = SourceTasks::default();
+    let clock = SourceClock::default();
+    let status = Arc::new(SourceStatus::new(clock));
+    let (updates, received) = mpsc::channel(QUEUE);
+    let count = options.datacenters.len();
+    let shared = Arc::new(Shared {
+        clock,
+        tasks: tasks.clone(),
+        catalogs: Pool::new(&options, count.max(1)),
+        health: Pool::new(&options, options.max_connections.max(1)),
+        services: watch::Sender::new(0),
+        options,
+    });
+    for (number, datacenter) in shared.options.datacenters.iter().enumerate() {
+        let name = datacenter.name.clone().unwrap_or_default();
+        let progress = Arc::new(Progress::new(Arc::clone(&status), name, clock));
+        let catalog = Catalog::new(number, Arc::clone(&shared), progress, updates.clone());
+        tasks.spawn(catalog.run());
     }
-
-    /// Returns the next batch; `None` when the source has ended.
-    pub async fn next(&mut self) -> Option<Batch> {
-        self.batches.recv().await
-    }
-
-    /// Returns the status, which is updated while the source runs.
-    pub const fn status(&self) -> &Arc<SourceStatus> {
-        &self.status
-    }
+    let join = Join {
+        inventory: Inventory::default(),
+        updates: received,
+        status: Arc::clone(&status),
+        datacenters: count,
+        unread: (0..count).map(|datacenter| (datacenter, None)).collect(),
+    };
+    Source::start(tasks, status, |batches| join.run(batches))
 }
 
 struct Join {

@@ -5,17 +5,21 @@
 
 mod failure;
 mod metrics;
+#[cfg(feature = "schema")]
+mod openapi;
 mod report;
 mod responses;
 mod routes;
 
 pub use metrics::METRICS;
 pub(crate) use metrics::families;
+#[cfg(feature = "schema")]
+pub use openapi::openapi;
 #[cfg(test)]
 pub(crate) use report::only_cluster;
-pub use report::{class_name, delivery, mode_name};
-#[cfg(feature = "schema")]
-pub use responses::schemas;
+pub use report::{
+    class_name, delivery, general_cost, millis, mode_name, planned_cost, total_load, zone_load,
+};
 pub use routes::router;
 
 #[cfg(test)]

@@ -344,7 +344,8 @@ impl EnvoySecret {
         }
     }
 
-    const fn file_name(self) -> &'static str {
+    /// Returns the name of its file in the directory of secrets.
+    pub const fn file_name(self) -> &'static str {
         match self {
             Self::Ca => "ca.json",
             Self::Certificate => "certificate.json",

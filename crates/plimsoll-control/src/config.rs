@@ -4,7 +4,7 @@
 //! name the file, the field and its line and column. `source` loads and watches the files.
 
 mod consul;
-mod cost;
+pub(crate) mod cost;
 mod discovered;
 mod endpoints;
 mod faults;
@@ -37,10 +37,10 @@ use plimsoll_xds::yaml::{ConfigError, Document};
 use crate::delivery::{refuse_without_effect, shortest_staleness_threshold};
 use crate::identity::Rules;
 use crate::sources::SourceId;
+use cost::CostYaml;
 use faults::ParsedFile;
 
 pub use consul::Consul;
-pub use cost::Cost;
 pub use discovered::ServiceDefaults;
 pub use groups::{Addresses, FleetOptions, Operation, Reporting};
 pub use kubernetes::Kubernetes;
@@ -137,14 +137,16 @@ impl ControlConfig {
             _ => yaml.listen.is_some(),
         };
         config.check_addresses(written).map_err(at_main)?;
+        let general = yaml.cost.clone();
         let mut files = BTreeMap::new();
         config
-            .add(&mut yaml, &main.name, document, &mut files)
+            .add(&mut yaml, &main.name, document, &general, &mut files)
             .map_err(at_main)?;
         for file in included {
             let mut yaml: FileYaml = file.read()?;
-            let added = settings::check_included(&yaml)
-                .and_then(|()| config.add(&mut yaml, &file.name, &file.document, &mut files));
+            let added = settings::check_included(&yaml).and_then(|()| {
+                config.add(&mut yaml, &file.name, &file.document, &general, &mut files)
+            });
             added.map_err(|error| file.error(file.document.locate(error)))?;
         }
         config.check_routes().map_err(ConfigError::from)?;
@@ -153,6 +155,15 @@ impl ControlConfig {
             let error = config.check_heartbeat().err();
             config.reporting.heartbeat_error =
                 error.map(|error| main.error(document.locate(error)));
+        }
+        let (heartbeat, _) = config.heartbeat();
+        let kubernetes = config
+            .kubernetes
+            .as_mut()
+            .map(|section| &mut section.defaults);
+        let consul = config.consul.as_mut().map(|section| &mut section.defaults);
+        for defaults in kubernetes.into_iter().chain(consul) {
+            defaults.keep_heartbeat(heartbeat);
         }
         Ok(config)
     }
@@ -221,7 +232,7 @@ impl ControlConfig {
             operation: Operation {
                 limits,
                 max_removed_percent: yaml.reload.max_removed_percent()?,
-                cost: yaml.cost()?,
+                cost: yaml.cost()?.into(),
                 otlp: yaml.otlp()?,
             },
             services: Arc::default(),
@@ -235,6 +246,7 @@ impl ControlConfig {
         yaml: &mut FileYaml,
         file: &str,
         document: &Document,
+        general: &CostYaml,
         files: &mut BTreeMap<Arc<str>, String>,
     ) -> Result<(), FieldError> {
         let services = std::mem::take(&mut yaml.services);
@@ -243,7 +255,7 @@ impl ControlConfig {
             if self.relay.is_some() {
                 service.check_relayed().map_err(under)?;
             }
-            let service = service.validate().map_err(under)?;
+            let service = service.validate(general).map_err(under)?;
             refuse_without_effect(&service).map_err(under)?;
             let name = Arc::clone(service.name());
             if self.relay.is_some() && !service.assignment.endpoints().is_empty() {
@@ -306,9 +318,9 @@ impl ControlConfig {
         settings::hash(self, self)
     }
 
-    /// Returns the interval at which demand is confirmed to proxies: `demand.heartbeat`, or a third
-    /// of the shortest `staleness_threshold` if that is shorter (decision 0024). If it is
-    /// shortened, also returns the service with this threshold, and the threshold.
+    /// Returns the longest interval at which demand is confirmed to proxies: `demand.heartbeat`, or
+    /// a third of the shortest `staleness_threshold` if that is shorter (decision 0024). Then it
+    /// also returns the service with this threshold, and the threshold.
     pub fn heartbeat(&self) -> (Duration, Option<(&Service, Duration)>) {
         let written = self.reporting.planner.heartbeat();
         let services = self.services.values().map(AsRef::as_ref);

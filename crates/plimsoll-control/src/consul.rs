@@ -70,7 +70,7 @@ impl SourceSettings for DiscoverySettings {
 
     fn start(self, context: Context) -> Running {
         let handle = context.handle;
-        let source = Source::start(self.source());
+        let source = plimsoll_consul::start(self.source());
         let status = Arc::clone(source.status());
         let translator = Translator::new(self.consul);
         let applied = handle.clone();

@@ -235,6 +235,7 @@ mod tests {
             UpdateCause::FirstData,
             UpdateCause::FractionsMoved,
             UpdateCause::Heartbeat,
+            UpdateCause::Confirmation,
             UpdateCause::NoData,
             UpdateCause::WarmedUp,
             UpdateCause::ZonesChanged,

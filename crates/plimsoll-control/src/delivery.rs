@@ -158,7 +158,7 @@ pub fn steering(service: &Service, class: NodeClass) -> Steering {
     );
     let delivery = match class {
         NodeClass::Grpc => Delivery::LocalityWeights,
-        _ if service.ramp < 100 => Delivery::LocalityWeights,
+        _ if service.ramp < 100 || service.goal.needs_rows() => Delivery::LocalityWeights,
         NodeClass::EnvoyModule => module_delivery(service),
         // The LRS response has demand by service.
         NodeClass::Plimsoll if service.delivery == Delivery::LrsResponse => Delivery::LrsResponse,
@@ -281,7 +281,15 @@ pub(crate) fn refuse_without_effect(service: &Service) -> Result<(), FieldError>
         return error("ramp", NotSteeredReason::Subsets);
     }
     if service.has_own_plan && ignores_locality_weights(service) {
-        return error("objective", NotSteeredReason::Subsets);
+        let field = if service.goal.needs_rows() {
+            "cost"
+        } else {
+            "objective"
+        };
+        return error(field, NotSteeredReason::Subsets);
+    }
+    if field == "cost" && uses_feed_forward(service) {
+        return error(field, NotSteeredReason::LoadAwareLocality);
     }
     Ok(())
 }
@@ -443,6 +451,14 @@ fn reads_metadata(config: &ClusterConfig) -> bool {
 /// Rejects a contradiction between the delivery of a service and its cluster. Overriding one of
 /// them would go unnoticed.
 pub(crate) fn check(service: &Service) -> Result<(), FieldError> {
+    // Data planes that compute zones themselves divide what leaves a zone over all others alike.
+    let needs_rows = service.goal.needs_rows()
+        && !matches!(service.delivery, Delivery::Auto | Delivery::LocalityWeights);
+    if needs_rows && service.mode != Mode::Off {
+        let reason = "cannot carry a plan for more than one price (`cost`): use AUTO or \
+                      LOCALITY_WEIGHTS, or one price";
+        return Err(FieldError::new("delivery", reason));
+    }
     let contradicts = service.delivery == Delivery::EdsField && reads_metadata(&service.config);
     if contradicts && service.mode != Mode::Off {
         let reason = "is EDS_FIELD, but the cluster has fraction_source: LOCALITY_METADATA; remove \
@@ -482,7 +498,7 @@ pub fn steered_config(service: &Service, steering: Steering) -> ClusterConfig {
 
 /// Returns zone-aware rules that measure capacity as the objective of a service does: by the
 /// weights of hosts.
-pub(crate) const fn with_capacity_of(service: &Service, rules: ZoneAware) -> ZoneAware {
+pub(crate) fn with_capacity_of(service: &Service, rules: ZoneAware) -> ZoneAware {
     if service.goal.needs_plan() {
         return rules.with_upstream_locality_basis(CapacityBasis::HealthyHostsWeight);
     }

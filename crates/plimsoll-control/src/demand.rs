@@ -11,13 +11,14 @@ mod localities;
 mod own_plans;
 mod plans;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::counts::HostSetCounts;
 use plimsoll_core::model::load_report::{ClusterStats, Node};
 use plimsoll_core::model::locality::Locality;
+use plimsoll_core::planner::transport::SharedSpilling;
 use plimsoll_core::planner::{Plan, PlanScope, Planner, PlannerEvent};
 use plimsoll_core::time::Instant;
 use plimsoll_xds::node::NodeInfo;
@@ -50,6 +51,8 @@ pub(crate) struct Demand {
     starting_until: Option<Instant>,
     /// What follows from inputs of replicas, in order.
     effects: VecDeque<Effect>,
+    /// Which zones spilled before the agreed plans among the effects.
+    spilling: BTreeMap<PlanScope, Vec<SharedSpilling>>,
     /// Fleets whose plans in force changed.
     changed: BTreeSet<Arc<str>>,
     /// Services whose plan of their own sends requests elsewhere.
@@ -85,6 +88,7 @@ impl Demand {
             replicas: None,
             starting_until: Some(now.saturating_add(start)),
             effects: VecDeque::new(),
+            spilling: BTreeMap::new(),
             changed: BTreeSet::new(),
             changed_services: BTreeSet::new(),
             events: EventQueue::default(),
@@ -232,10 +236,15 @@ impl Demand {
             self.events
                 .push(ControlEvent::PlanTooLarge { scope, bytes });
         }
-        let stored = match &input {
-            StoreInput::Snapshot(snapshot) => snapshot.plans.iter().map(plan_scope).collect(),
-            _ => Vec::new(),
+        let (stored, plans) = match &input {
+            StoreInput::Snapshot(snapshot) => {
+                let scopes = snapshot.plans.iter().map(plan_scope).collect();
+                (scopes, &snapshot.plans[..])
+            }
+            StoreInput::PlanPut(plan) => (Vec::new(), std::slice::from_ref(plan)),
+            _ => (Vec::new(), &[][..]),
         };
+        self.spilling = plans.iter().filter_map(spilling).collect();
         self.effects.extend(replicas.handle_store(input, now));
         let (nodes, _) = replicas.counts();
         let is_connected = replicas.is_connected();
@@ -329,7 +338,7 @@ impl Demand {
                 // There is no room for the node.
                 Effect::Report(info, _) if is_unknown(fleets, &info.node) => {}
                 Effect::Report(info, stats) => {
-                    let counted = self.counted(&stats);
+                    let counted = self.counted(&info.node.cluster, &stats);
                     self.planner.handle_load_reports(&info.node, &counted, now);
                 }
                 Effect::Silent(NodeKey { fleet, id }) => {
@@ -375,7 +384,13 @@ impl Demand {
 
     /// Returns the next plan to propose to the store.
     pub(crate) fn poll_proposal(&mut self) -> Option<(PlanKey, Proposal)> {
-        self.replicas.as_mut()?.poll_proposal()
+        let (key, mut proposal) = self.replicas.as_mut()?.poll_proposal()?;
+        if let (Some(record), Some(cluster)) = (&mut proposal.record, &key.scope.upstream_cluster)
+            && let Some(plan) = self.planner.plan(&key.scope)
+        {
+            record.spilling = self.plans.spilling(cluster, plan.observed_at);
+        }
+        Some((key, proposal))
     }
 
     /// Returns when the next timer is due.
@@ -446,8 +461,12 @@ impl Demand {
             replicas.forget_plan(&plan.scope);
         }
         let cluster = plan.scope.upstream_cluster.clone();
-        self.plans.deliver(plan, now);
-        if let Some(cluster) = cluster {
+        let spilling = self.spilling.remove(&plan.scope);
+        let is_new = self.plans.deliver(plan, now);
+        if let Some(cluster) = cluster.filter(|_| is_new) {
+            if let Some(spilling) = spilling {
+                self.plans.adopt(&cluster, &spilling, now);
+            }
             self.replan(&cluster, now);
         }
     }
@@ -464,18 +483,23 @@ impl Demand {
     }
 
     fn set_heartbeat(&mut self, now: Instant) {
+        let written = self.config.reporting.planner.heartbeat();
         let (heartbeat, shortened) = self.config.heartbeat();
-        let before = self.planner.config().heartbeat();
-        // A third of any valid staleness threshold is a valid heartbeat.
-        let set = self.planner.set_heartbeat(heartbeat, now);
+        let before = self.planner.confirmation();
+        // `ControlConfig` was validated with the same range, so this cannot fail.
+        let set = self.planner.set_heartbeat(written, now);
         debug_assert!(set.is_ok(), "{set:?}");
+        // Between the heartbeats as written, demand is confirmed without small moves: a service
+        // with a short threshold does not change the demand of others.
+        self.planner
+            .set_confirmation(shortened.map(|_| heartbeat), now);
         if let Some((service, staleness_threshold)) = shortened
             && before != heartbeat
         {
             self.events.push(ControlEvent::HeartbeatShortened {
                 cluster: Arc::clone(service.name()),
                 staleness_threshold,
-                written: self.config.reporting.planner.heartbeat(),
+                written,
                 heartbeat,
                 is_written: self.config.reporting.heartbeat_error.is_some(),
             });
@@ -491,12 +515,18 @@ fn plan_scope(stored: &StoredPlan) -> PlanScope {
     stored.key.scope.clone()
 }
 
+/// Returns which zones spilled before a plan that another replica may have proposed.
+fn spilling(stored: &StoredPlan) -> Option<(PlanScope, Vec<SharedSpilling>)> {
+    Some((plan_scope(stored), stored.record.spilling.clone()?))
+}
+
 fn timing(config: &ControlConfig) -> Timing {
     let store = config.store.as_ref();
     Timing {
         interval: config.reporting.load_reporting_interval,
         missed_intervals: config.reporting.planner.missed_intervals(),
         lease_ttl: store.map_or(crate::config::DEFAULT_LEASE_TTL, |store| store.lease_ttl),
+        leave_after: config.fleets.leave_after,
     }
 }
 

@@ -4,13 +4,12 @@
 //! decoded from the encoded messages, so that a Plimsoll data plane's own `/explain` gives the same
 //! answer. For other nodes, weights that represent demand are replaced by that demand; a test
 //! compares the resulting traffic shares. `changes` finds settings that are sent differently than
-//! configured, `settings` does so beside load balancing; `proxy_input` runs the balancer. The admin
-//! API serves the result.
+//! configured, `settings` does so beside load balancing; the core's `ProxyInput` runs the balancer.
+//! The admin API serves the result.
 
 mod beside;
 mod changes;
 mod objective;
-mod proxy_input;
 mod settings;
 
 use std::borrow::Cow;
@@ -19,7 +18,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::counts::HostSetCounts;
-use plimsoll_core::explain::{AboveLineCode, ChangeExplanation, Explanation};
+use plimsoll_core::explain::{
+    AboveLineCode, ChangeExplanation, Explanation, KnownLocalities, ProxyInput,
+};
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::model::zone_aware::{CapacityBasis, FractionSource, LocalityBasis, ZoneAware};
 use plimsoll_core::planner::fractions::ZoneFraction;
@@ -30,8 +31,6 @@ use plimsoll_xds::error::DecodeError;
 
 pub use beside::ExplainError;
 use changes::changes;
-use proxy_input::KnownLocalities;
-pub use proxy_input::ProxyInput;
 
 use crate::config::{Delivery, Service};
 use crate::delivery::{NodeClass, Steering};

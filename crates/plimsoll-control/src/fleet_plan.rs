@@ -98,6 +98,7 @@ impl FleetPlan {
         let mut built = Self::of_fleet(fleet, assignment, counts, zones, plans);
         let services = config.services.values();
         built.services = services
+            .filter(|service| service.is_visible_to(fleet))
             .map(|service| built.service(fleet, service, plans))
             .collect();
         built
@@ -112,7 +113,8 @@ impl FleetPlan {
         changed: &BTreeSet<Arc<str>>,
     ) {
         for name in changed {
-            match config.services.get(name) {
+            let service = config.services.get(name);
+            match service.filter(|service| service.is_visible_to(fleet)) {
                 Some(service) => {
                     let (name, plan) = self.service(fleet, service, plans);
                     self.services.insert(name, plan);

@@ -8,6 +8,7 @@ mod write;
 
 use std::sync::Arc;
 
+use plimsoll_kubernetes::budget::NamespaceLimits;
 use plimsoll_kubernetes::inventory::InventoryOptions;
 use plimsoll_kubernetes::reflector::RemovalGuard;
 use plimsoll_kubernetes::write::ApiWriter;
@@ -33,6 +34,7 @@ const MAX_EVENTS: usize = 100;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct DiscoverySettings {
     kubernetes: Kubernetes,
+    limits: NamespaceLimits,
     max_removed_percent: u32,
 }
 
@@ -55,6 +57,7 @@ impl DiscoverySettings {
             inventory: InventoryOptions {
                 address_family: *address_family,
                 fallback_zone: fallback_zone.clone(),
+                limits: self.limits,
             },
             guard: RemovalGuard {
                 max_removed_percent: self.max_removed_percent,
@@ -72,13 +75,14 @@ impl SourceSettings for DiscoverySettings {
     fn of(config: &ControlConfig) -> Option<Self> {
         Some(Self {
             kubernetes: config.kubernetes.clone()?,
+            limits: config.operation.limits.namespaces(),
             max_removed_percent: config.operation.max_removed_percent,
         })
     }
 
     fn start(self, context: Context) -> Running {
         let handle = context.handle.clone();
-        let source = Source::start(&self.source());
+        let source = plimsoll_kubernetes::start(&self.source());
         let status = Arc::clone(source.status());
         let (policies, received_policies) = watch::channel(Arc::default());
         let (refused, received_refused) = mpsc::channel(MAX_EVENTS);
@@ -118,9 +122,13 @@ async fn run(
         let have_changed = batch.policies.is_some();
         let (changes, refused) = translator.handle_batch(batch);
         for refused in refused {
-            handle.counters().setting_refused(SourceId::Kubernetes);
             let Refused { object, reason, .. } = &refused;
-            handle.refuse(object, reason, Clock::system().now());
+            if let Some(limit) = refused.limit {
+                handle.beyond_budget(limit, object, reason);
+            } else {
+                handle.counters().setting_refused(SourceId::Kubernetes);
+                handle.refuse(object, reason, Clock::system().now());
+            }
             if refused.service.is_some() {
                 // A full queue drops events; the audit has all.
                 let _ = outputs.refused.try_send(refused);

@@ -44,6 +44,7 @@ mod supervisor;
 mod tls_dialer;
 mod transport;
 pub mod unreported;
+pub mod verdict;
 mod view;
 
 #[doc(hidden)]

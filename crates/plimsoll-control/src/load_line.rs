@@ -19,6 +19,8 @@ mod unknown;
 use std::sync::Arc;
 
 use plimsoll_core::model::locality::Locality;
+use plimsoll_core::planner::cost::Cost;
+use plimsoll_core::planner::zone_plan::PlanBill;
 
 use crate::config::Mode;
 use crate::demand::Withheld;
@@ -52,6 +54,10 @@ pub struct LoadLine {
     pub warming_up: bool,
     /// Target utilization of the service's objective; `None` if it is `LEVEL`.
     pub target_utilization: Option<f64>,
+    /// What the requests between zones cost by the plan for all fleets; `None` without one.
+    pub bill: Option<PlanBill>,
+    /// Prices of requests between its zones.
+    pub cost: Arc<Cost>,
     /// Zones that keep demand from steering the service.
     pub withheld: FailingZones,
     /// Why demand is not delivered although it should steer the service, and no zone keeps it from
@@ -131,6 +137,16 @@ impl LoadLine {
     pub fn withheld_text(&self) -> Option<String> {
         let undelivered = || self.undelivered.map(|reason| reason.to_string());
         self.withheld.text().or_else(undelivered)
+    }
+
+    /// Returns the US dollars per month for these requests between zones.
+    pub fn usd_per_month(&self, traffic: &Traffic) -> f64 {
+        let named = |&(from, to, rate): &(usize, usize, f64)| {
+            let zone = |index: usize| Some(&self.zones.get(index)?.locality);
+            Some((zone(from)?, zone(to)?, rate))
+        };
+        self.cost
+            .usd_per_month(traffic.flows.iter().filter_map(named))
     }
 
     /// Returns the demand of all zones, in requests per second.

@@ -5,13 +5,13 @@ plimsoll_core::log_lines! {
     UPDATE_REJECTED = Warn,
         "data plane rejected an update (NACK) and keeps its previous configuration",
         "Correct the service in the configuration of the control plane; `reason` names the field.";
-    /// The heartbeat of fractions is longer than a cluster's `staleness_threshold` allows. It was
-    /// shortened so that fractions do not expire between two updates.
+    /// The heartbeat of fractions is longer than a cluster's `staleness_threshold` allows. Between
+    /// heartbeats, fractions are confirmed so that they do not expire.
     HEARTBEAT_SHORTENED = Warn,
         "heartbeat interval is too long for a staleness threshold; shortened",
         "Lower `heartbeat` in the configuration, or raise `staleness_threshold`.";
     /// The control plane repeats traffic fractions at every heartbeat. The default interval is
-    /// longer than a cluster's `staleness_threshold` allows, so a shorter one is used.
+    /// longer than a cluster's `staleness_threshold` allows, so they are confirmed in between.
     DEFAULT_HEARTBEAT_SHORTENED = Info,
         "default heartbeat shortened to suit a staleness threshold", "";
     /// `field` of a service of a relay asks for measured demand, but the policy of the management
@@ -69,6 +69,10 @@ plimsoll_core::log_lines! {
     /// API does, and is refused.
     REQUEST_REFUSED = Warn, "request refused: a limit is exceeded",
         "Look at the peer; raise `limit` under `limits` if the request is legitimate.";
+    /// A Service of Kubernetes, or all of a namespace together, would use more than `limit` allows.
+    /// What was accepted last stays in force; other namespaces do not notice.
+    BEYOND_BUDGET = Warn, "a Service exceeds a limit; it stays as it was last accepted",
+        "Talk to its owner, who has an event; raise `limit` under `limits` if it is legitimate.";
     /// More load reports wait than `limits.queue_bytes` allows. Their streams are slowed down.
     QUEUE_FULL = Warn, "load reports wait for the writer; slowing down their streams",
         "Look for a peer that sends large reports; add CPU, or raise `load_reporting.interval`.";

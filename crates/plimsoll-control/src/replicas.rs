@@ -11,6 +11,7 @@
 //! in the store, and applies the effects. `store` reads and writes the store.
 
 mod delayed;
+mod messages;
 mod plans;
 mod table;
 
@@ -19,20 +20,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::model::load_report::{ClusterStats, Node};
-use plimsoll_core::planner::{Plan, PlanScope, SharedPlan};
+use plimsoll_core::planner::{Plan, PlanScope};
 use plimsoll_core::time::Instant;
 use plimsoll_xds::node::NodeInfo;
 use plimsoll_xds::replica::{NodeRecord, ReplicaRecord};
 
 use crate::fleet::StreamKind;
 use delayed::DelayedWrites;
+pub(crate) use messages::Effect;
+pub use messages::{StoreInput, StoreSnapshot, StoredNode, Write};
 use plans::AgreedPlans;
 pub use plans::{PlanKey, Proposal, StoredPlan};
 use table::{Owner, SharedNode, Table};
 
 /// How long a node counts after its load reporting stream to this replica closed: it may be moving
 /// to another one, and Envoy retries a broken load reporting stream after 5 s.
-const MOVE_TIME: Duration = Duration::from_secs(7);
+pub(crate) const MOVE_TIME: Duration = Duration::from_secs(7);
+/// How long nodes of other replicas count by their last record while the store is away. Without an
+/// end, every proxy that ended in a long outage would count beside its successor.
+const MAX_OUTAGE: Duration = Duration::from_secs(600);
 /// Reports of another replica, about a node that reports to this one, that make it a duplicate. A
 /// node that moves causes one or two, until its old stream is closed.
 const DUPLICATE_REPORTS: u32 = 3;
@@ -54,76 +60,6 @@ impl NodeKey {
     }
 }
 
-/// Something that the store reports.
-#[derive(Clone, Debug)]
-pub enum StoreInput {
-    /// Everything that is in the store. The store is connected from now on.
-    Snapshot(StoreSnapshot),
-    NodePut(StoredNode),
-    NodeDeleted(NodeKey),
-    ReplicaPut(ReplicaRecord),
-    ReplicaDeleted(Arc<str>),
-    PlanPut(StoredPlan),
-    PlanDeleted(PlanKey),
-    /// The store does not take a plan of this size.
-    PlanTooLarge {
-        key: PlanKey,
-        bytes: usize,
-    },
-    /// This replica has another lease: the store drops what was written under the earlier one.
-    LeaseChanged,
-    /// The store cannot be reached, for this reason.
-    Disconnected(String),
-}
-
-/// Everything that is in the store.
-#[derive(Clone, Debug, Default)]
-pub struct StoreSnapshot {
-    pub nodes: Vec<StoredNode>,
-    pub replicas: Vec<ReplicaRecord>,
-    pub plans: Vec<StoredPlan>,
-}
-
-/// A record in the store.
-#[derive(Clone, Debug)]
-pub struct StoredNode {
-    pub record: NodeRecord,
-    /// Revision of the store at which the record was written.
-    pub revision: i64,
-}
-
-/// A change that follows from an input.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Effect {
-    /// Another replica serves the node.
-    Join(Arc<NodeInfo>),
-    /// No replica serves the node.
-    Leave(NodeKey),
-    /// The node's latest load report is this one.
-    Report(Arc<NodeInfo>, Arc<[ClusterStats]>),
-    /// The node does not report load any more.
-    Silent(NodeKey),
-    /// The node is at this replica and at another at the same time.
-    Duplicate(NodeKey, Arc<str>),
-    /// Replicas agreed on the plan of another one.
-    Adopt(SharedPlan),
-    /// Replicas agreed on this plan of ours, or cannot be asked.
-    Deliver(Arc<Plan>),
-}
-
-/// A change of a record in the store.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Write {
-    /// A record with a load report, the newest one.
-    Put(NodeRecord),
-    /// A record without a load report. It must not replace the record of another replica: a node
-    /// opens its discovery stream before its load reporting stream, perhaps before this replica has
-    /// read the store, and counts with the report in its record until then.
-    PutIfOwn(NodeRecord),
-    /// Deletes the record if it is still the one that this replica wrote.
-    Delete,
-}
-
 /// Times that depend on the configuration.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timing {
@@ -133,6 +69,8 @@ pub(crate) struct Timing {
     pub(crate) missed_intervals: u32,
     /// How long a record that is missing in the store counts after the store was away.
     pub(crate) lease_ttl: Duration,
+    /// How long a node without a stream stays in its fleet.
+    pub(crate) leave_after: Duration,
 }
 
 /// The nodes of all replicas.
@@ -146,6 +84,8 @@ pub struct Replicas {
     delayed: DelayedWrites,
     connected: bool,
     synced: bool,
+    /// Since when the store is away, if it was there before.
+    away_since: Option<Instant>,
     /// Fleets whose demand was in the store when this replica started.
     known_fleets: BTreeSet<Arc<str>>,
     others: BTreeMap<Arc<str>, (ReplicaRecord, Instant)>,
@@ -164,6 +104,7 @@ impl Replicas {
             delayed: DelayedWrites::default(),
             connected: false,
             synced: false,
+            away_since: None,
             known_fleets: BTreeSet::new(),
             others: BTreeMap::new(),
             plans: AgreedPlans::new(instance),
@@ -187,6 +128,11 @@ impl Replicas {
     /// Returns the name of this replica.
     pub const fn id(&self) -> &Arc<str> {
         &self.replica
+    }
+
+    /// Returns the id of this process, which is a new one after each start.
+    pub const fn instance(&self) -> u64 {
+        self.instance
     }
 
     /// Whether the store is connected.
@@ -356,6 +302,7 @@ impl Replicas {
                 self.others = replicas.into_iter().map(named).collect();
                 self.connected = true;
                 self.synced = true;
+                self.away_since = None;
             }
             StoreInput::NodePut(stored) => self.put(stored, &mut effects, now),
             StoreInput::NodeDeleted(key) => self.deleted(&key, &mut effects),
@@ -372,6 +319,7 @@ impl Replicas {
             StoreInput::LeaseChanged => self.writes.extend(self.table.owned_keys()),
             StoreInput::Disconnected(_) => {
                 self.connected = false;
+                self.away_since.get_or_insert(now);
                 self.plans.handle_disconnected(&mut effects);
             }
         }
@@ -419,9 +367,13 @@ impl Replicas {
                 effects.extend([Effect::Leave(key.clone()), Effect::Silent(key)]);
                 continue;
             }
-            let waited = node.waits_until.is_some_and(|until| until <= now);
-            if self.connected && waited && node.owner == Owner::Us {
+            if node.owner == Owner::Us && self.has_left(&node, now) {
                 node.waits_until = None;
+                effects.push(Effect::Silent(key.clone()));
+            } else if node.owner != Owner::Us && self.is_outdated(now) {
+                // Its record counts again when the store is back, even if it is the same one.
+                node.stats = Arc::default();
+                node.revision = 0;
                 effects.push(Effect::Silent(key.clone()));
             } else if node.repeats() {
                 effects.push(node.report());
@@ -446,7 +398,8 @@ impl Replicas {
     pub fn poll_write(&mut self) -> Option<(NodeKey, Write)> {
         while let Some(key) = self.writes.pop_first() {
             let write = match self.table.get(&key) {
-                None => Write::Delete,
+                None if self.connected => Write::Delete,
+                None => Write::Forget,
                 Some(node) if node.owner == Owner::Us => self.put_of(node),
                 // Another replica has taken over since.
                 Some(_) => continue,
@@ -454,6 +407,23 @@ impl Replicas {
             return Some((key, write));
         }
         None
+    }
+
+    /// Whether a node of this replica has stopped counting. While the store is away it may have
+    /// moved to another replica, if there is one: it gets as much longer as a node may be away.
+    fn has_left(&self, node: &SharedNode, now: Instant) -> bool {
+        let Some(until) = node.waits_until.filter(|until| *until <= now) else {
+            return false;
+        };
+        let is_us = |name: &Arc<str>| *name == self.replica;
+        let is_alone = !self.others.is_empty() && self.others.keys().all(is_us);
+        self.connected || is_alone || until.saturating_add(self.timing.leave_after) <= now
+    }
+
+    /// Whether records of other replicas are too old to count.
+    fn is_outdated(&self, now: Instant) -> bool {
+        let away = self.away_since;
+        away.is_some_and(|since| since.saturating_add(MAX_OUTAGE) <= now)
     }
 
     fn put_of(&self, node: &SharedNode) -> Write {

@@ -204,6 +204,11 @@ impl Handle {
         &self.shared.audit
     }
 
+    /// Returns which client was refused in the last minute, and why.
+    pub fn recently_refused(&self) -> Option<String> {
+        self.refusals.recent()
+    }
+
     /// Reserves a connection to the relayed server.
     fn open_upstream(&self, relay: &Relay) -> Result<StreamStatus, Status> {
         self.upstreams.open(relay.max_connections).ok_or_else(|| {

@@ -144,7 +144,7 @@ impl State {
 
     /// Processes a load report. Only configured clusters count, unless `wants_all_reports`.
     pub fn handle_report(&mut self, node: &NodeInfo, stats: &[ClusterStats], now: Instant) {
-        let counted = self.demand.counted(stats);
+        let counted = self.demand.counted(&node.node.cluster, stats);
         self.fleets.handle_report(&node.node, &counted);
         self.demand.handle_report(node, &counted, now);
         self.settle(now);

@@ -198,7 +198,7 @@ impl Catalog {
             Arc::clone(assignments)
         };
         let view = View::new(generation).with(CLUSTER_LOAD_ASSIGNMENT, assignments);
-        let view = self.add_class(view, key.class, plan);
+        let view = self.add_class(view, key, plan);
         (has_changed || !view.has_same_content(before)).then_some(view)
     }
 
@@ -222,28 +222,46 @@ impl Catalog {
             TypeResources::new(assignments)
         };
         let view = View::new(generation).with(CLUSTER_LOAD_ASSIGNMENT, Arc::new(assignments));
-        self.add_class(view, key.class, plan)
+        self.add_class(view, key, plan)
     }
 
     /// Adds the resources that are the same for all nodes of a class, apart from clusters of
-    /// services with a zone that fails for this fleet, or that is tried.
-    fn add_class(&self, view: View, class: NodeClass, plan: &FleetPlan) -> View {
+    /// services with a zone that fails for this fleet, or that is tried, and from services that the
+    /// fleet does not get.
+    fn add_class(&self, view: View, key: &ViewKey, plan: &FleetPlan) -> View {
+        let class = key.class;
         let Some(catalog) = self.by_class.get(&class) else {
             return view;
         };
         let planned = plan.services.keys();
-        let mut changed = planned
+        let changed = planned
             .filter_map(|name| self.config.services.get(name))
-            .filter_map(|service| self.changed_cluster(service, class, plan))
-            .peekable();
+            .filter_map(|service| self.changed_cluster(service, class, plan));
+        let hidden: BTreeSet<&Arc<str>> = self.hidden(&key.fleet).collect();
+        let without = hidden.iter().map(|name| (Arc::clone(name), None));
+        let mut changed = changed.chain(without).peekable();
         let clusters = if changed.peek().is_some() {
             Arc::new(catalog.clusters.with_changes(changed))
         } else {
             Arc::clone(&catalog.clusters)
         };
+        // gRPC clients ask for the listener and the route with the name of a service.
+        let visible = |resources: &Arc<TypeResources>| {
+            if hidden.is_empty() {
+                return Arc::clone(resources);
+            }
+            Arc::new(resources.retain(|name| !hidden.contains(&Arc::from(name))))
+        };
         view.with(CLUSTER, clusters)
-            .with(LISTENER, Arc::clone(&catalog.listeners))
-            .with(ROUTE_CONFIGURATION, Arc::clone(&catalog.routes))
+            .with(LISTENER, visible(&catalog.listeners))
+            .with(ROUTE_CONFIGURATION, visible(&catalog.routes))
+    }
+
+    /// Iterates over the services that a fleet does not get.
+    fn hidden<'a>(&'a self, fleet: &'a str) -> impl Iterator<Item = &'a Arc<str>> {
+        let services = self.config.services.iter();
+        let hidden = services.filter(move |(_, service)| !service.is_visible_to(fleet));
+        hidden.map(|(name, _)| name)
     }
 
     /// Returns the cluster of a service for the fleet of `plan`, if it is another than for fleets
@@ -379,7 +397,8 @@ impl Catalog {
         resources
     }
 
-    /// Returns the assignment of a service; `None` if receivers keep the one that they have.
+    /// Returns the assignment of a service; `None` if receivers keep the one that they have, or do
+    /// not get the service.
     fn service_assignment(
         &self,
         service: &Service,
@@ -387,6 +406,9 @@ impl Catalog {
         plan: &FleetPlan,
         held: bool,
     ) -> Option<Resource> {
+        if !service.is_visible_to(&key.fleet) {
+            return None;
+        }
         let name = service.name();
         match receiver_weights(service, key, plan, self.steering(service, key.class, plan)) {
             Some(_) if held => None,

@@ -1,8 +1,9 @@
 //! [`Explanation`] of a routing snapshot, for people and programs.
 //!
 //! This module defines the types; `explain::build` fills them in from a snapshot by calling the
-//! same functions that made the decisions. The CLI prints explanations, admin APIs serve them as
-//! JSON (feature `serde`). Field names are stable.
+//! same functions that made the decisions; `explain::hypothetical` makes snapshots for what-if
+//! questions. The CLI prints explanations, admin APIs serve them as JSON (feature `serde`). Field
+//! names are stable.
 
 use crate::locality_picking::fractions::FractionOrigin;
 use crate::locality_picking::zone_aware::Reason;
@@ -11,6 +12,7 @@ use crate::model::zone_aware::LocalityBasis;
 
 mod above_line;
 pub(crate) mod build;
+mod hypothetical;
 mod ramped;
 mod reports;
 mod shares;
@@ -18,11 +20,13 @@ mod subsets;
 mod words;
 
 pub use above_line::{AboveLine, AboveLineCode};
+pub use hypothetical::{KnownLocalities, ProxyInput};
 pub use subsets::{SubsetExplanation, SubsetLocality, SubsetsExplanation};
 
 /// Explanation of the routing of one cluster from one locality.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Explanation {
     pub cluster: String,
@@ -61,6 +65,7 @@ pub struct Explanation {
 /// A setting that the control plane changes before it sends it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct ChangeExplanation {
     /// Name of the setting as in configuration files.
     pub setting: String,
@@ -83,6 +88,7 @@ impl ChangeExplanation {
 /// that chooses instead of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub enum StateName {
     /// Hosts are picked regardless of their locality.
@@ -111,6 +117,7 @@ impl StateName {
 /// A precondition of zone-aware routing and its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct PreconditionExplanation {
     /// Reason for `NoLocalityRouting` if the test fails.
@@ -128,6 +135,7 @@ pub struct PreconditionExplanation {
     derive(serde::Serialize),
     serde(rename_all = "snake_case")
 )]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub enum FractionStatus {
     Unused,
@@ -148,6 +156,7 @@ pub enum FractionStatus {
 /// The measured fractions and their age.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct FractionsExplanation {
     pub status: FractionStatus,
@@ -161,6 +170,7 @@ pub struct FractionsExplanation {
 /// Explanation of one locality at priority 0.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct LocalityExplanation {
     pub region: String,
@@ -212,6 +222,7 @@ impl LocalityExplanation {
 /// Routing by the proxies of one zone.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct ZoneExplanation {
     pub locality: Locality,
@@ -227,6 +238,7 @@ pub struct ZoneExplanation {
 /// Explanation of one priority.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct PriorityExplanation {
     pub priority: usize,

@@ -1,14 +1,12 @@
 //! [`Planner`]: turns the load reports of proxy fleets into traffic fractions per zone.
 //!
 //! A fleet is the set of nodes with one `node.cluster`; its own endpoints are the assignment of
-//! that name. The planner holds no clock and does no IO. A control plane calls `handle_*` when
-//! something happened, and after every call drains `poll_update` (only the newest plan of a scope),
-//! `poll_event` and `poll_timeout`, in this order.
+//! that name. A control plane calls `handle_*` when something happened, and after every call drains
+//! `poll_update` (only the newest plan of a scope), `poll_event` and `poll_timeout`, in this order.
 //!
 //! `arrivals` counts the requests of a report that arrived, `aggregate` turns reports into rates
 //! per node, `scope` sums them by zone, `smoothing` filters the sums and `fractions` divides them
-//! into shares: a plan. A control plane delivers it with `ramp`, `weights` and `fleet_weights`
-//! (decision 0028).
+//! into shares: a plan. A control plane delivers it with `ramp`, `weights` and `fleet_weights`.
 //!
 //! Demand is evaluated with every report, and once a second while it is converging to a value worth
 //! an update. Smoothing is exact in time, so the tick only decides how soon a change is noticed.
@@ -26,7 +24,9 @@ use crate::units::FieldError;
 
 mod aggregate;
 mod arrivals;
+pub mod capacity;
 pub mod config;
+pub mod cost;
 pub mod distribute;
 pub mod event;
 mod failing;
@@ -37,6 +37,7 @@ mod losses;
 mod node_reports;
 mod outcomes;
 pub mod plan;
+mod publication;
 pub mod ramp;
 mod ranks;
 mod rate;
@@ -106,6 +107,8 @@ const MIN_WARM_UP_LIMIT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Planner {
     config: PlannerConfig,
+    /// Longest time between two updates, if it is shorter than the heartbeat.
+    confirmation: Option<Duration>,
     clock: SteadyClock,
     fleets: BTreeMap<Arc<str>, Fleet>,
     /// Priority-0 hosts of each fleet, used to estimate zones whose proxies have not reported yet.
@@ -122,6 +125,7 @@ pub struct Planner {
 enum TimerKey {
     Node { fleet: Arc<str>, node: Arc<str> },
     Scope(PlanScope),
+    Confirmation(PlanScope),
 }
 
 impl Planner {
@@ -129,6 +133,7 @@ impl Planner {
     pub fn new(config: PlannerConfig, now: Instant) -> Self {
         Self {
             config,
+            confirmation: None,
             clock: SteadyClock::new(now),
             fleets: BTreeMap::new(),
             fleet_hosts: BTreeMap::new(),
@@ -291,8 +296,8 @@ impl Planner {
         Ok(())
     }
 
-    /// Sets the longest time between two updates. Scopes whose last plan is older are due at once.
-    /// Changes nothing on error.
+    /// Sets the longest time between two measurements that receivers get. Scopes whose last plan is
+    /// older are due at once. Changes nothing on error.
     pub fn set_heartbeat(&mut self, heartbeat: Duration, now: Instant) -> Result<(), FieldError> {
         if heartbeat == self.config.heartbeat() {
             return Ok(());
@@ -307,15 +312,18 @@ impl Planner {
     pub fn handle_timeout(&mut self, now: Instant) {
         let now = self.clock.advance(now);
         let mut dirty = BTreeSet::new();
+        let mut to_confirm = Vec::new();
         for key in self.timers.take_due(now) {
             match key {
                 TimerKey::Node { fleet, node } => dirty.extend(self.expire(&fleet, &node, now)),
                 TimerKey::Scope(scope) => {
                     dirty.insert(scope);
                 }
+                TimerKey::Confirmation(scope) => to_confirm.push(scope),
             }
         }
         self.evaluate(dirty, now);
+        to_confirm.iter().for_each(|scope| self.confirm(scope, now));
     }
 
     /// Replaces the plan of a scope by one that another planner made from the same load reports, as
@@ -529,57 +537,15 @@ impl Planner {
             if fleet.reports.is_empty() && fleet.scope_keys().next().is_none() {
                 self.fleets.remove(&scope.fleet);
             }
+            self.arm_confirmation(&scope);
             self.timers
                 .set(&TimerKey::Scope(scope), next.filter(|_| alive));
         }
     }
 
-    /// Publishes a plan if receivers need one; returns when to evaluate the scope next.
-    fn update(&mut self, scope: &PlanScope, now: Instant) -> Option<Instant> {
-        let key = &scope.upstream_cluster;
-        let zones = self.zones(&scope.fleet, key, Some((self.config.tau(), now)));
-        let targets = self.zones(&scope.fleet, key, None);
-        let failures = self.fleets.get_mut(&scope.fleet)?.evaluate_failures(
-            key,
-            self.config.default_report_interval(),
-            now,
-        );
-        self.failures(scope, failures);
-        let state = self.fleets.get(&scope.fleet)?.scope(key)?;
-        if let Some(cause) = state.cause(&zones, &self.config, now) {
-            let plan = Plan {
-                scope: scope.clone(),
-                generation: self.generation + 1,
-                cause,
-                warming_up: state.is_warming_up(now),
-                observed_at: self.clock.to_driver_past(state.observed_at()),
-                zones,
-                failing: state.failing().clone(),
-                unseen: state.unseen().clone(),
-                tried: state.unseen.tried().clone(),
-                failed_shares: state.failed_shares().clone(),
-            };
-            self.publish(plan, now);
-        }
-        let state = self.fleets.get(&scope.fleet)?.scope(key)?;
-        state.next_evaluation(&targets, &self.config, now)
-    }
-
-    fn publish(&mut self, mut plan: Plan, now: Instant) {
-        self.generation = plan.generation;
-        // A heartbeat must not hide a change that has not been polled yet.
-        if let Some(waiting) = self.pending.get(&plan.scope)
-            && plan.is_heartbeat()
-        {
-            plan.cause = waiting.cause;
-        }
-        let scope = plan.scope.clone();
-        let plan = Arc::new(plan);
-        let fleet = self.fleets.get_mut(&scope.fleet);
-        if let Some(state) = fleet.and_then(|fleet| fleet.scope_mut(&scope.upstream_cluster)) {
-            state.publish(Arc::clone(&plan), now);
-        }
-        self.pending.insert(scope, plan);
+    fn scope_mut(&mut self, scope: &PlanScope) -> Option<&mut ScopeState> {
+        let fleet = self.fleets.get_mut(&scope.fleet)?;
+        fleet.scope_mut(&scope.upstream_cluster)
     }
 
     /// Fractions of a scope from demand `smoothed` at a moment, or its targets; empty without data.

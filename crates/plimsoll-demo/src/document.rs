@@ -5,12 +5,13 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use plimsoll_admin::api::rounded;
 use plimsoll_admin::source::{BoxFuture, Rejection, ShuttingDown, Source};
 use plimsoll_admin::state::{
     ActionState, ClusterState, DashboardState, EventState, Flow, Notice, Severity, ZoneState,
     unix_ms,
 };
-use plimsoll_admin::what_if::{ExplainQuestion, WhatIfAnswer, WhatIfQuestion, rounded};
+use plimsoll_admin::what_if::{ExplainQuestion, WhatIf, WhatIfQuestion};
 use plimsoll_core::explain::Explanation;
 use plimsoll_serve::CancellationToken;
 use serde_json::Value;
@@ -89,7 +90,7 @@ impl Source for DemoSource {
         })
     }
 
-    fn what_if(&self, question: WhatIfQuestion) -> BoxFuture<'_, Result<WhatIfAnswer, Rejection>> {
+    fn what_if(&self, question: WhatIfQuestion) -> BoxFuture<'_, Result<WhatIf, Rejection>> {
         Box::pin(async { self.control()?.what_if(question).await })
     }
 
@@ -115,6 +116,8 @@ fn document(
     state.version = env!("CARGO_PKG_VERSION").to_owned();
     if !live {
         state.taken_unix_ms = unix_ms();
+        // The last sentence of the control plane would describe the past.
+        state.verdict = None;
         for node in state.nodes.iter_mut().flatten() {
             node.connected = false;
         }
@@ -182,7 +185,7 @@ fn actions(status: &Status) -> Vec<ActionState> {
 }
 
 fn index(zone: &ZoneState) -> Option<usize> {
-    ZONES.iter().position(|name| *name == zone.locality.zone)
+    ZONES.iter().position(|name| *name == zone.locality.zone())
 }
 
 /// Adds the utilization reported by backends and the proxy's own explanation.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use plimsoll_admin::what_if::rounded;
+use plimsoll_admin::api::rounded;
 use serde_json::{Value, json};
 
 use crate::counters::Outcome;

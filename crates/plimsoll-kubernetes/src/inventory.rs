@@ -5,7 +5,7 @@
 //!
 //! A Service that is scaled to zero keeps a slice without endpoints. A Service without any slice
 //! was just created, or its slices were deleted and are about to be recreated: its last endpoints
-//! stay for [`RECREATION_GRACE`].
+//! stay for [`RECREATION_GRACE`]. For as long, slices with the former name of a port still count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use plimsoll_core::time::Instant;
 
-use crate::merge::{AddressFamily, PortEndpoints, merge};
+use crate::budget::{Budgets, NamespaceLimits, OverLimit};
+use crate::merge::{AddressFamily, FormerNames, PortEndpoints, merge, usage};
 use crate::objects::{EndpointSlice, ObjectKey, Service, ZoneRoutingPolicy};
 use crate::reflector::Change;
 use crate::settings::{SettingError, Settings, collect, is_ignored};
@@ -29,13 +30,16 @@ pub struct DiscoveredService {
     pub ports: Vec<ServicePort>,
     /// Why the Service's `plimsoll.dev/ignore` cannot be used.
     pub error: Option<SettingError>,
+    /// The limit that the Service exceeds. It has no ports then: those that were accepted last are
+    /// in force.
+    pub over_limit: Option<OverLimit>,
 }
 
 /// A port of a Service: a cluster of its own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServicePort {
     pub endpoints: PortEndpoints,
-    pub settings: Result<Settings, SettingError>,
+    pub settings: Settings,
 }
 
 /// How Services are read.
@@ -44,10 +48,11 @@ pub struct InventoryOptions {
     pub address_family: AddressFamily,
     /// Zone of endpoints without one.
     pub fallback_zone: Option<Arc<str>>,
+    pub limits: NamespaceLimits,
 }
 
 /// Objects of a cluster.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Inventory {
     options: InventoryOptions,
     services: BTreeMap<ObjectKey, Arc<Service>>,
@@ -56,7 +61,12 @@ pub struct Inventory {
     /// Service of each slice, because the label of a slice can change.
     owners: BTreeMap<ObjectKey, ObjectKey>,
     policies: BTreeMap<ObjectKey, Arc<ZoneRoutingPolicy>>,
-    changed: BTreeSet<ObjectKey>,
+    budgets: Budgets,
+    /// Former names of ports, and until when they count.
+    renamed: BTreeMap<ObjectKey, (FormerNames, Instant)>,
+    /// Services that changed, with the time of their creation: after a start, the oldest are within
+    /// the limits of their namespace.
+    changed: BTreeSet<(Arc<str>, ObjectKey)>,
 }
 
 #[derive(Debug, Default)]
@@ -66,27 +76,45 @@ struct SlicesOfService {
     retained: Option<(Vec<Arc<EndpointSlice>>, Instant)>,
 }
 
+impl Default for Inventory {
+    fn default() -> Self {
+        Self::new(InventoryOptions::default())
+    }
+}
+
 impl Inventory {
     /// Creates an inventory without objects.
     pub fn new(options: InventoryOptions) -> Self {
         Self {
+            budgets: Budgets::new(options.limits),
             options,
-            ..Self::default()
+            services: BTreeMap::new(),
+            slices: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            policies: BTreeMap::new(),
+            renamed: BTreeMap::new(),
+            changed: BTreeSet::new(),
         }
     }
 
     /// Processes a change of a Service.
-    pub fn handle_service(&mut self, change: Change<Service>) {
-        match change {
+    pub fn handle_service(&mut self, change: Change<Service>, now: Instant) {
+        let key = match change {
             Change::Applied(service) => {
-                self.changed.insert(service.key.clone());
-                self.services.insert(service.key.clone(), service);
+                let key = service.key.clone();
+                let before = self.services.insert(key.clone(), Arc::clone(&service));
+                if let Some(before) = before {
+                    self.note_renamed(&before, &service, now);
+                }
+                key
             }
             Change::Deleted(key) => {
                 self.services.remove(&key);
-                self.changed.insert(key);
+                self.renamed.remove(&key);
+                key
             }
-        }
+        };
+        self.mark(key);
     }
 
     /// Processes a change of an EndpointSlice.
@@ -107,7 +135,7 @@ impl Inventory {
                 let slices = self.slices.entry(owner.clone()).or_default();
                 slices.retained = None;
                 slices.by_name.insert(Arc::clone(&slice.key.name), slice);
-                self.changed.insert(owner);
+                self.mark(owner);
             }
             Change::Deleted(key) => self.remove_slice(&key, now),
         }
@@ -127,7 +155,7 @@ impl Inventory {
         }
     }
 
-    /// Drops endpoints whose slices were deleted and not recreated in time.
+    /// Drops endpoints whose slices were deleted, or kept the former name of a port, for too long.
     pub fn handle_timeout(&mut self, now: Instant) {
         let mut expired = Vec::new();
         self.slices.retain(|key, slices| {
@@ -138,13 +166,19 @@ impl Inventory {
             }
             !(is_due && slices.by_name.is_empty())
         });
-        self.changed.extend(expired);
+        self.renamed.retain(|key, (_, until)| {
+            let is_due = *until <= now;
+            expired.extend(is_due.then(|| key.clone()));
+            !is_due
+        });
+        expired.into_iter().for_each(|key| self.mark(key));
     }
 
     /// Returns when to call [`Self::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Instant> {
         let retained = self.slices.values().filter_map(|one| one.retained.as_ref());
-        retained.map(|(_, until)| *until).min()
+        let renamed = self.renamed.values().map(|(_, until)| *until);
+        retained.map(|(_, until)| *until).chain(renamed).min()
     }
 
     /// Whether [`Self::poll_changed`] has something to return.
@@ -154,8 +188,25 @@ impl Inventory {
 
     /// Returns a Service that changed; `None` in place of the Service if it is gone or ignored.
     pub fn poll_changed(&mut self) -> Option<(ObjectKey, Option<DiscoveredService>)> {
-        let key = self.changed.pop_first()?;
+        let (_, key) = self.changed.pop_first()?;
+        let namespace = Arc::clone(&key.namespace);
+        let before = self.budgets.used(&namespace);
         let discovered = self.discovered(&key);
+        if discovered.is_none() {
+            self.budgets.release(&key);
+        }
+        let after = self.budgets.used(&namespace);
+        if before
+            .iter()
+            .zip(after)
+            .any(|(before, after)| after < *before)
+        {
+            let refused: Vec<_> = self.budgets.refused(&namespace).cloned().collect();
+            for name in refused {
+                let namespace = Arc::clone(&namespace);
+                self.mark(ObjectKey { namespace, name });
+            }
+        }
         Some((key, discovered))
     }
 
@@ -164,20 +215,36 @@ impl Inventory {
         self.policies.values()
     }
 
-    fn discovered(&self, key: &ObjectKey) -> Option<DiscoveredService> {
+    fn discovered(&mut self, key: &ObjectKey) -> Option<DiscoveredService> {
         let service = self.services.get(key)?;
         let error = match is_ignored(service) {
             Ok(true) => return None,
             Ok(false) => None,
             Err(error) => Some(error),
         };
+        let found = |ports, over_limit| DiscoveredService {
+            service: Arc::clone(service),
+            ports,
+            error,
+            over_limit,
+        };
+        let ports = service.ports.iter().filter(|port| port.is_tcp).count();
+        if let Err(over_limit) = self.budgets.check_ports(ports) {
+            self.budgets.refuse(key);
+            return Some(found(Vec::new(), Some(over_limit)));
+        }
         let none = SlicesOfService::default();
         let slices = self.slices.get(key).unwrap_or(&none);
         let retained = slices.retained.iter().flat_map(|(slices, _)| slices);
         let all = slices.by_name.values().chain(retained).map(AsRef::as_ref);
-        let options = &self.options;
-        let zone = options.fallback_zone.as_ref();
-        let merged = merge(service, all, options.address_family, zone);
+        let unchanged = FormerNames::new();
+        let former = self.renamed.get(key).map_or(&unchanged, |(names, _)| names);
+        let (family, zone) = (self.options.address_family, &self.options.fallback_zone);
+        let used = usage(service, all.clone(), family, former);
+        if let Err(over_limit) = self.budgets.admit(key, used) {
+            return Some(found(Vec::new(), Some(over_limit)));
+        }
+        let merged = merge(service, all, family, zone.as_ref(), former);
         let policies = || {
             let all = self.policies.values();
             all.filter(|policy| policy.key.namespace == key.namespace)
@@ -186,11 +253,38 @@ impl Inventory {
             settings: collect(service, &endpoints.name, policies()),
             endpoints,
         });
-        Some(DiscoveredService {
-            service: Arc::clone(service),
-            ports: ports.collect(),
-            error,
-        })
+        Some(found(ports.collect(), None))
+    }
+
+    fn mark(&mut self, key: ObjectKey) {
+        let service = self.services.get(&key);
+        let created = service.map(|service| Arc::clone(&service.created));
+        self.changed.insert((created.unwrap_or_default(), key));
+    }
+
+    /// Remembers the former names of ports with the same number.
+    fn note_renamed(&mut self, before: &Service, after: &Service, now: Instant) {
+        let known = self.renamed.get(&after.key);
+        let mut former = known.map(|(names, _)| names.clone()).unwrap_or_default();
+        let mut has_changed = false;
+        for port in after.ports.iter().filter(|port| port.is_tcp) {
+            let mut same = before
+                .ports
+                .iter()
+                .filter(|old| old.is_tcp && old.port == port.port);
+            let Some(old) = same.next().filter(|old| old.name != port.name) else {
+                continue;
+            };
+            let mut names = former.get(&old.name).cloned().unwrap_or_default();
+            names.retain(|name| *name != port.name && *name != old.name);
+            names.push(Arc::clone(&old.name));
+            former.insert(Arc::clone(&port.name), names);
+            has_changed = true;
+        }
+        if has_changed {
+            let until = now.saturating_add(RECREATION_GRACE);
+            self.renamed.insert(after.key.clone(), (former, until));
+        }
     }
 
     fn remove_slice(&mut self, key: &ObjectKey, now: Instant) {
@@ -205,12 +299,12 @@ impl Inventory {
                 retained.0.extend(removed);
             }
         }
-        self.changed.insert(owner);
+        self.mark(owner);
     }
 
     fn mark_targets(&mut self, policy: &ZoneRoutingPolicy) {
         for target in policy.target_refs.iter().filter(|one| one.is_service()) {
-            self.changed.insert(ObjectKey {
+            self.mark(ObjectKey {
                 namespace: Arc::clone(&policy.key.namespace),
                 name: target.name.as_str().into(),
             });

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use crate::budget::Usage;
 use crate::objects::{AddressType, Conditions, EndpointSlice, Service, ServicePortSpec, SlicePort};
 
 /// Values of `appProtocol` that mean HTTP/2 without TLS: of Kubernetes, and those that meshes use.
@@ -49,12 +50,17 @@ pub enum EndpointState {
     Draining,
 }
 
+/// Names that ports of a Service had a moment ago, by their present name: slices have the former
+/// names until the controller has rewritten them.
+pub type FormerNames = BTreeMap<Arc<str>, Vec<Arc<str>>>;
+
 /// Merges the slices of a Service. Ports that are not TCP have no clusters.
 pub fn merge<'a>(
     service: &Service,
     slices: impl Iterator<Item = &'a EndpointSlice> + Clone,
     family: AddressFamily,
     fallback_zone: Option<&Arc<str>>,
+    former: &FormerNames,
 ) -> Vec<PortEndpoints> {
     if service.is_external_name {
         return Vec::new();
@@ -64,10 +70,10 @@ pub fn merge<'a>(
     let ports = service.ports.iter().filter(|port| port.is_tcp);
     ports
         .map(|port| {
-            let merged = merge_port(service, port, used.clone(), fallback_zone);
+            let merged = merge_port(service, port, used.clone(), fallback_zone, former);
             let slice_protocol = used
                 .clone()
-                .find_map(|slice| matching(slice, port)?.app_protocol.clone());
+                .find_map(|slice| matching(slice, port, former)?.app_protocol.clone());
             let protocol = port.app_protocol.as_ref().or(slice_protocol.as_ref());
             PortEndpoints {
                 name: Arc::clone(&port.name),
@@ -77,6 +83,32 @@ pub fn merge<'a>(
             }
         })
         .collect()
+}
+
+/// Returns what a Service uses, without merging: endpoints count whether they are ready or not.
+pub(crate) fn usage<'a>(
+    service: &Service,
+    slices: impl Iterator<Item = &'a EndpointSlice> + Clone,
+    family: AddressFamily,
+    former: &FormerNames,
+) -> Usage {
+    let ports = || service.ports.iter().filter(|port| port.is_tcp);
+    let address_type = address_type(service, slices.clone(), family);
+    let mut usage = Usage {
+        ports: ports().count(),
+        ..Usage::default()
+    };
+    for slice in slices.filter(|slice| slice.address_type == address_type) {
+        let own = ports().filter(|port| matching(slice, port, former).is_some());
+        usage.endpoints += own.count() * slice.endpoints.len();
+        let zones = slice.endpoints.iter().filter_map(|one| one.zone.as_ref());
+        for zone in zones {
+            if !usage.zones.contains(zone) {
+                usage.zones.insert(Arc::clone(zone));
+            }
+        }
+    }
+    usage
 }
 
 /// Returns the one family whose addresses are used: a Pod with two addresses is one backend.
@@ -110,12 +142,13 @@ fn merge_port<'a>(
     port: &ServicePortSpec,
     slices: impl Iterator<Item = &'a EndpointSlice>,
     fallback_zone: Option<&Arc<str>>,
+    former: &FormerNames,
 ) -> Vec<Endpoint> {
     let mut found: BTreeMap<SocketAddr, Candidate> = BTreeMap::new();
     for slice in slices {
         // Slices of one Service may have different numbers for the same name: during a change of
         // `targetPort`, and with named ports of Pods.
-        let Some(number) = matching(slice, port).and_then(|port| port.port) else {
+        let Some(number) = matching(slice, port, former).and_then(|port| port.port) else {
             continue;
         };
         for endpoint in &slice.endpoints {
@@ -162,9 +195,17 @@ impl Candidate {
     }
 }
 
-fn matching<'a>(slice: &'a EndpointSlice, port: &ServicePortSpec) -> Option<&'a SlicePort> {
-    let mut ports = slice.ports.iter();
-    ports.find(|candidate| candidate.is_tcp && candidate.name == port.name)
+fn matching<'a>(
+    slice: &'a EndpointSlice,
+    port: &ServicePortSpec,
+    former: &FormerNames,
+) -> Option<&'a SlicePort> {
+    let named = |name: &Arc<str>| {
+        let mut ports = slice.ports.iter();
+        ports.find(|candidate| candidate.is_tcp && candidate.name == *name)
+    };
+    let former = former.get(&port.name).into_iter().flatten();
+    named(&port.name).or_else(|| former.rev().find_map(named))
 }
 
 /// Returns the state of an endpoint; `None` if it gets no requests. An unset `ready` means ready,

@@ -31,14 +31,17 @@ const NUMBERS: [(&str, &str, &[&str]); 2] = [
     ),
     ("requests-per-second", "capacity", &["requests_per_second"]),
 ];
+/// Annotation with names of fleets, between commas.
+const VISIBLE_TO: &str = "visible-to";
 const IGNORE: &str = "ignore";
 /// Fields of a policy's `spec`.
-const SPEC_FIELDS: [&str; 7] = [
+const SPEC_FIELDS: [&str; 8] = [
     "mode",
     "ramp",
     "delivery",
     "objective",
     "capacity",
+    "cost",
     "cluster",
     "istio",
 ];
@@ -52,6 +55,8 @@ pub struct Settings {
     pub distribute: Distribute,
     /// The policy that applies.
     pub policy: Option<Arc<ZoneRoutingPolicy>>,
+    /// What cannot be used; the values are those of the others.
+    pub errors: Vec<SettingError>,
 }
 
 /// A value and where it is written.
@@ -86,6 +91,8 @@ pub enum Distribute {
 pub struct SettingError {
     pub origin: Origin,
     pub reason: String,
+    /// The setting that has no value because of this; `None` if there is no such setting.
+    pub setting: Option<&'static str>,
 }
 
 impl Origin {
@@ -105,10 +112,11 @@ impl Origin {
         }
     }
 
-    fn error(self, reason: impl Into<String>) -> SettingError {
+    fn error(self, setting: Option<&'static str>, reason: impl Into<String>) -> SettingError {
         SettingError {
             origin: self,
             reason: reason.into(),
+            setting,
         }
     }
 }
@@ -120,47 +128,63 @@ pub fn is_ignored(service: &Service) -> Result<bool, SettingError> {
         Some("true") => Ok(true),
         Some(other) => {
             let reason = format!("{other:?} is neither \"true\" nor \"false\"");
-            Err(Origin::annotation(&service.key, IGNORE).error(reason))
+            Err(Origin::annotation(&service.key, IGNORE).error(None, reason))
         }
     }
 }
 
-/// Returns the settings of one port, from annotations and from the policy that applies.
+/// Returns the settings of one port, from annotations and from the policy that applies. A value
+/// that cannot be used leaves the others in force.
 pub fn collect<'a>(
     service: &Service,
     port: &str,
     policies: impl Iterator<Item = &'a Arc<ZoneRoutingPolicy>>,
-) -> Result<Settings, SettingError> {
+) -> Settings {
     let mut settings = Settings::default();
-    for (name, value) in &service.annotations {
+    for (name, value) in service
+        .annotations
+        .iter()
+        .filter(|(name, _)| *name != IGNORE)
+    {
         let origin = Origin::annotation(&service.key, name);
-        if name == IGNORE {
-            continue;
+        match annotation(name, value) {
+            Ok((setting, value)) => {
+                settings.values.insert(setting, Setting { value, origin });
+            }
+            Err((setting, reason)) => settings.errors.push(origin.error(setting, reason)),
         }
-        if let Some((_, setting, path)) = NUMBERS.iter().find(|(known, ..)| known == name) {
-            let value = number_at(path, value).map_err(|reason| origin.clone().error(reason))?;
-            settings.values.insert(setting, Setting { value, origin });
-            continue;
-        }
-        let known = ANNOTATIONS.iter().find(|(known, _)| known == name);
-        let Some((_, setting)) = known else {
-            let texts = ANNOTATIONS.iter().map(|(name, _)| name);
-            let names: Vec<_> = texts
-                .chain(NUMBERS.iter().map(|(name, ..)| name))
-                .map(|name| format!("{ANNOTATION_PREFIX}{name}"))
-                .collect();
-            let reason = format!("is unknown; there are {}", names.join(", "));
-            return Err(origin.error(reason));
-        };
-        let value = Value::String(file_spelling(value));
-        settings.values.insert(setting, Setting { value, origin });
     }
     let name = &service.key.name;
     let applies = policies.filter_map(|policy| Some((policy.rank(name, port)?, policy)));
     if let Some((_, policy)) = applies.min_by(|one, other| one.0.cmp(&other.0)) {
-        settings.add_policy(policy)?;
+        settings.add_policy(policy);
     }
-    Ok(settings)
+    settings
+}
+
+/// Returns the setting of an annotation; an error with the setting that it would be.
+fn annotation(
+    name: &str,
+    text: &str,
+) -> Result<(&'static str, Value), (Option<&'static str>, String)> {
+    if let Some((_, setting, path)) = NUMBERS.iter().find(|(known, ..)| *known == name) {
+        let value = number_at(path, text).map_err(|reason| (Some(*setting), reason))?;
+        return Ok((setting, value));
+    }
+    if name == VISIBLE_TO {
+        let fleets: Vec<&str> = text.split(',').map(str::trim).collect();
+        return Ok(("visible_to", Value::from(fleets)));
+    }
+    if let Some((_, setting)) = ANNOTATIONS.iter().find(|(known, _)| *known == name) {
+        return Ok((setting, Value::String(file_spelling(text))));
+    }
+    let texts = ANNOTATIONS.iter().map(|(name, _)| name);
+    let all = texts.chain(NUMBERS.iter().map(|(name, ..)| name));
+    let names: Vec<_> = all
+        .chain([&VISIBLE_TO, &IGNORE])
+        .map(|name| format!("{ANNOTATION_PREFIX}{name}"))
+        .collect();
+    Err((None, format!("is unknown; there are {}", names.join(", "))))
 }
 
 impl Settings {
@@ -182,41 +206,55 @@ impl Settings {
 
     /// Returns where the setting is written that an error of the file's validation is about.
     pub fn origin_of(&self, path: &str) -> Option<&Origin> {
-        let exact = self.values.get(path);
-        let head = path.split(['.', '[']).next().unwrap_or_default();
-        let found = exact.or_else(|| self.values.get(head));
-        let policy = || self.values.get("cluster.lb_policy");
-        let found = found.or_else(|| policy().filter(|_| head == "cluster"));
-        found.map(|setting| &setting.origin)
+        let setting = self.setting_of(path)?;
+        Some(&self.values.get(setting)?.origin)
     }
 
-    fn add_policy(&mut self, policy: &Arc<ZoneRoutingPolicy>) -> Result<(), SettingError> {
-        for (field, value) in &policy.settings {
+    /// Returns the setting that an error of the file's validation is about.
+    pub fn setting_of(&self, path: &str) -> Option<&'static str> {
+        let head = path.split(['.', '[']).next().unwrap_or_default();
+        let policy = Some("cluster.lb_policy").filter(|_| head == "cluster");
+        let names = [Some(path), Some(head), policy].into_iter().flatten();
+        let mut known = names.filter_map(|name| self.values.get_key_value(name));
+        known.next().map(|(setting, _)| *setting)
+    }
+
+    fn add_policy(&mut self, policy: &Arc<ZoneRoutingPolicy>) {
+        for (field, value) in policy.settings.iter().filter(|(_, value)| !value.is_null()) {
             let origin = Origin::policy(&policy.key, field);
             let Some(setting) = SPEC_FIELDS.iter().find(|known| *known == field) else {
-                return Err(origin.error("is unknown"));
+                self.errors.push(origin.error(None, "is unknown"));
+                continue;
             };
-            match (*setting, value) {
-                (_, Value::Null) => {}
-                ("istio", value) => self.distribute = distribute(policy, value)?,
-                ("cluster" | "objective" | "capacity", Value::Object(_))
-                | ("ramp", Value::Number(_)) => {
-                    let value = value.clone();
+            if *setting == "istio" {
+                match distribute(policy, value) {
+                    Ok(distribute) => self.distribute = distribute,
+                    Err(error) => self.errors.push(error),
+                }
+                continue;
+            }
+            match field_of_spec(setting, value) {
+                Ok(value) => {
                     self.values.insert(setting, Setting { value, origin });
                 }
-                ("cluster" | "objective" | "capacity", _) => {
-                    return Err(origin.error("is not an object"));
-                }
-                ("ramp", _) => return Err(origin.error("is not a number of percent")),
-                (_, Value::String(text)) => {
-                    let value = Value::String(file_spelling(text));
-                    self.values.insert(setting, Setting { value, origin });
-                }
-                (_, other) => return Err(origin.error(format!("{other} is not a string"))),
+                Err(reason) => self.errors.push(origin.error(Some(setting), reason)),
             }
         }
         self.policy = Some(Arc::clone(policy));
-        Ok(())
+    }
+}
+
+/// Returns a field of a policy's `spec` in the spelling of the file.
+fn field_of_spec(setting: &str, value: &Value) -> Result<Value, String> {
+    match (setting, value) {
+        ("cluster" | "objective" | "capacity" | "cost", Value::Object(_))
+        | ("ramp", Value::Number(_)) => Ok(value.clone()),
+        ("cluster" | "objective" | "capacity" | "cost", _) => Err("is not an object".to_owned()),
+        ("ramp", _) => Err("is not a number of percent".to_owned()),
+        // `mode: Off` without quotes is a boolean in YAML 1.1, which kubectl reads.
+        ("mode", Value::Bool(false)) => Ok(Value::String("OFF".to_owned())),
+        (_, Value::String(text)) => Ok(Value::String(file_spelling(text))),
+        (_, other) => Err(format!("{other} is not a string")),
     }
 }
 
@@ -231,16 +269,27 @@ fn number_at(path: &[&str], text: &str) -> Result<Value, String> {
 }
 
 fn distribute(policy: &ZoneRoutingPolicy, istio: &Value) -> Result<Distribute, SettingError> {
-    let origin = Origin::policy(&policy.key, "istio.distribute");
+    let error = |reason: String| {
+        let origin = Origin::policy(&policy.key, "istio.distribute");
+        Err(origin.error(Some("istio"), reason))
+    };
+    let written = istio.get("fleets").filter(|fleets| !fleets.is_null());
+    let is_text = |fleet: &Value| fleet.as_str().is_some_and(|fleet| !fleet.is_empty());
+    let is_list = |fleets: &Value| fleets.as_array().is_some_and(|all| all.iter().all(is_text));
+    if written.is_some_and(|fleets| !is_list(fleets)) {
+        let origin = Origin::policy(&policy.key, "istio.fleets");
+        return Err(origin.error(Some("istio"), "is not a list of names"));
+    }
     match istio.get("distribute") {
-        None | Some(Value::Null) => Ok(Distribute::Off),
+        // Without quotes, `Off` is a boolean in YAML 1.1.
+        None | Some(Value::Null | Value::Bool(false)) => Ok(Distribute::Off),
         Some(Value::String(text)) => match text.as_str() {
             "Off" => Ok(Distribute::Off),
             "DryRun" => Ok(Distribute::DryRun),
             "Write" => Ok(Distribute::Write),
-            other => Err(origin.error(format!("{other:?} is not Off, DryRun or Write"))),
+            other => error(format!("{other:?} is not Off, DryRun or Write")),
         },
-        Some(other) => Err(origin.error(format!("{other} is not a string"))),
+        Some(other) => error(format!("{other} is not a string")),
     }
 }
 
@@ -296,7 +345,7 @@ mod tests {
             json!({"plimsoll.dev/mode": "Enforce", "plimsoll.dev/ramp": "20%",
             "plimsoll.dev/delivery": "FleetWeights", "plimsoll.dev/policy": "LEAST_REQUEST"}),
         );
-        let settings = collect(&service, "http", [].iter()).unwrap();
+        let settings = collect(&service, "http", [].iter());
         let value = |name: &str| settings.values[name].value.as_str().unwrap().to_owned();
         assert_eq!(value("mode"), "ENFORCE");
         assert_eq!(value("ramp"), "20%");
@@ -314,7 +363,7 @@ mod tests {
     fn objectives_are_annotations_or_objects_of_a_policy() {
         let annotated = json!({"plimsoll.dev/target-utilization": "0.8",
             "plimsoll.dev/requests-per-second": "30"});
-        let settings = collect(&service(annotated.clone()), "http", [].iter()).unwrap();
+        let settings = collect(&service(annotated.clone()), "http", [].iter());
         let value = |settings: &Settings, name: &str| settings.values[name].value.clone();
         let waterfall = json!({"waterfall": {"target_utilization": 0.8}});
         assert_eq!(value(&settings, "objective"), waterfall);
@@ -323,20 +372,22 @@ mod tests {
         let own = json!({"waterfall": {"targetUtilization": 0.6}});
         let spec = json!({"targetRefs": target(None), "objective": own});
         let policies = [policy("p", "", spec)];
-        let settings = collect(&service(annotated), "http", policies.iter()).unwrap();
+        let settings = collect(&service(annotated), "http", policies.iter());
         assert_eq!(value(&settings, "objective"), own);
         assert_eq!(
             value(&settings, "capacity"),
             per_host,
             "from the annotation"
         );
+        let cost = json!({"usdPerGigabyteBetweenRegions": 0.05});
+        let spec = json!({"targetRefs": target(None), "cost": cost});
+        let priced = collect(&service(json!({})), "http", [policy("p", "", spec)].iter());
+        assert_eq!(value(&priced, "cost"), cost);
         let origin = settings.origin_of("objective.waterfall.target_utilization");
         assert_eq!(origin.unwrap().field, "spec.objective");
         for wrong in ["much", "inf"] {
             let service = service(json!({"plimsoll.dev/requests-per-second": wrong}));
-            let error = collect(&service, "http", [].iter())
-                .unwrap_err()
-                .to_string();
+            let error = collect(&service, "http", [].iter()).errors[0].to_string();
             assert!(
                 error.contains("[plimsoll.dev/requests-per-second]: \""),
                 "{error}"
@@ -350,7 +401,7 @@ mod tests {
         let spec = json!({"targetRefs": target(None), "mode": "Enforce",
             "cluster": {"lb_policy": "RANDOM"}, "istio": {"distribute": "DryRun"}});
         let policies = [policy("p", "", spec)];
-        let settings = collect(&service, "http", policies.iter()).unwrap();
+        let settings = collect(&service, "http", policies.iter());
         assert_eq!(settings.values["mode"].value, "ENFORCE");
         assert_eq!(
             settings.values["mode"].origin.object,
@@ -372,7 +423,7 @@ mod tests {
             policy("c", "2026-03-01T00:00:00Z", spec(Some("grpc"), "Enforce")),
         ];
         let mode = |port: &str| {
-            let settings = collect(&service, port, policies.iter()).unwrap();
+            let settings = collect(&service, port, policies.iter());
             settings.values["mode"].value.as_str().unwrap().to_owned()
         };
         assert_eq!(mode("grpc"), "ENFORCE");
@@ -381,8 +432,8 @@ mod tests {
 
     #[test]
     fn errors_name_the_object_and_the_field() {
-        let error = collect(&service(json!({"plimsoll.dev/mod": "x"})), "", [].iter());
-        let text = error.unwrap_err().to_string();
+        let settings = collect(&service(json!({"plimsoll.dev/mod": "x"})), "", [].iter());
+        let text = settings.errors[0].to_string();
         let expected = "Service shop/orders metadata.annotations[plimsoll.dev/mod]: is unknown";
         assert!(text.starts_with(expected), "{text}");
         let bad = [
@@ -397,15 +448,59 @@ mod tests {
                 json!({"istio": {"distribute": "On"}}),
                 "spec.istio.distribute: \"On\" is not",
             ),
+            (
+                json!({"istio": {"distribute": "Write", "fleets": ["a", ""]}}),
+                "spec.istio.fleets: is not a list",
+            ),
             (json!({"moed": "Off"}), "spec.moed: is unknown"),
         ];
         for (mut spec, expected) in bad {
             spec["targetRefs"] = target(None);
             let policies = [policy("p", "", spec)];
-            let error = collect(&service(json!({})), "", policies.iter()).unwrap_err();
+            let settings = collect(&service(json!({})), "", policies.iter());
+            let [error] = &settings.errors[..] else {
+                panic!("{settings:?}");
+            };
             assert_eq!(error.origin.object, "ZoneRoutingPolicy shop/p");
             assert!(error.to_string().contains(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn what_is_valid_beside_an_error_is_in_force() {
+        let service = service(
+            json!({"plimsoll.dev/mode": "Enforce", "plimsoll.dev/mod": "x",
+            "plimsoll.dev/requests-per-second": "many"}),
+        );
+        let spec = json!({"targetRefs": target(None), "ramp": 20, "delivery": 5,
+            "istio": {"distribute": "On"}});
+        let policies = [policy("p", "", spec)];
+        let settings = collect(&service, "http", policies.iter());
+        assert_eq!(settings.values["mode"].value, "ENFORCE");
+        assert_eq!(settings.values["ramp"].value, 20);
+        assert_eq!(settings.values.len(), 2);
+        assert_eq!(settings.policy.as_ref(), Some(&policies[0]));
+        let errors = settings.errors.iter().map(|error| error.setting);
+        let errors: Vec<_> = errors.collect();
+        let expected = [None, Some("capacity"), Some("delivery"), Some("istio")];
+        assert_eq!(errors, expected);
+    }
+
+    #[test]
+    fn off_is_off_with_quotes_and_without() {
+        for off in [json!("Off"), json!(false)] {
+            let spec = json!({"targetRefs": target(None), "mode": off,
+                "istio": {"distribute": off}});
+            let policies = [policy("p", "", spec)];
+            let settings = collect(&service(json!({})), "http", policies.iter());
+            assert_eq!(settings.errors, []);
+            assert_eq!(settings.values["mode"].value, "OFF");
+            assert_eq!(settings.distribute, Distribute::Off);
+        }
+        let spec = json!({"targetRefs": target(None), "mode": true});
+        let policies = [policy("p", "", spec)];
+        let settings = collect(&service(json!({})), "http", policies.iter());
+        assert_eq!(settings.errors[0].reason, "true is not a string");
     }
 
     #[test]

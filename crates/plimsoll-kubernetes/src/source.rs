@@ -1,4 +1,4 @@
-//! [`Source`]: tasks that mirror the objects of a cluster and return changed Services in batches.
+//! [`start`]: tasks that mirror the objects of a cluster and return changed Services in batches.
 //!
 //! One task per kind and namespace drives a reflector; one task joins their changes in an
 //! [`Inventory`] and publishes what changed, at most every [`BATCH_INTERVAL`]. The first batch has
@@ -12,12 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::log_line;
-use plimsoll_serve::CancellationToken;
 pub use plimsoll_serve::discovery::BATCH_INTERVAL;
-use plimsoll_serve::discovery::{SourceClock, SourceStatus, due_permit};
+use plimsoll_serve::discovery::{SourceClock, SourceStatus, SourceTasks, due_permit};
 use plimsoll_serve::http_client::with_query;
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 
 use crate::access::ApiAccess;
 use crate::inventory::{DiscoveredService, Inventory, InventoryOptions};
@@ -74,92 +72,46 @@ pub struct Batch {
 }
 
 /// A running source; dropping it stops its tasks.
-#[derive(Debug)]
-pub struct Source {
-    batches: mpsc::Receiver<Batch>,
-    status: Arc<SourceStatus>,
-    stopping: CancellationToken,
-}
+pub type Source = plimsoll_serve::discovery::Source<Batch>;
 
-impl Drop for Source {
-    fn drop(&mut self) {
-        self.stopping.cancel();
-    }
-}
-
-impl Source {
-    /// Starts to mirror the cluster.
-    pub fn start(options: &SourceOptions) -> Self {
-        let stopping = CancellationToken::new();
-        let clock = SourceClock::default();
-        let status = Arc::new(SourceStatus::new(clock));
-        let (updates, received) = mpsc::channel(QUEUE);
-        let all = [String::new()];
-        let namespaces = if options.namespaces.is_empty() {
-            &all[..]
-        } else {
-            &options.namespaces
-        };
-        let mut mirrors = JoinSet::new();
-        let mut expected = 0;
-        for namespace in namespaces {
-            let mirror = |selector: Option<String>| MirrorParts {
-                options: options.clone(),
-                namespace: namespace.clone(),
-                selector,
-                updates: updates.clone(),
-                status: Arc::clone(&status),
-                clock,
-                stopping: stopping.clone(),
-            };
-            let own_services = options.label_selector.clone();
-            Mirror::<Service>::spawn(&mut mirrors, mirror(own_services), Update::Services);
-            // Slices without this label belong to no Service.
-            let of_services = Some(SERVICE_NAME_LABEL.to_owned());
-            Mirror::<EndpointSlice>::spawn(&mut mirrors, mirror(of_services), Update::Slices);
-            Mirror::<ZoneRoutingPolicy>::spawn(&mut mirrors, mirror(None), Update::Policies);
-            expected += 3;
-        }
-        let (batches, received_batches) = mpsc::channel(1);
-        let join = Join {
-            inventory: Inventory::new(options.inventory.clone()),
-            updates: received,
+/// Starts to mirror the cluster.
+pub fn start(options: &SourceOptions) -> Source {
+    let tasks = SourceTasks::default();
+    let clock = SourceClock::default();
+    let status = Arc::new(SourceStatus::new(clock));
+    let (updates, received) = mpsc::channel(QUEUE);
+    let all = [String::new()];
+    let namespaces = if options.namespaces.is_empty() {
+        &all[..]
+    } else {
+        &options.namespaces
+    };
+    let mut expected = 0;
+    for namespace in namespaces {
+        let mirror = |selector: Option<String>| MirrorParts {
+            options: options.clone(),
+            namespace: namespace.clone(),
+            selector,
+            updates: updates.clone(),
+            status: Arc::clone(&status),
             clock,
-            unsynced: expected,
-            policies_changed: false,
         };
-        let stopped = stopping.clone();
-        tokio::spawn(async move {
-            tokio::select! {
-                () = stopped.cancelled() => {}
-                () = until_first_end(join.run(batches), mirrors) => {}
-            }
-        });
-        Self {
-            batches: received_batches,
-            status,
-            stopping,
-        }
+        let own_services = options.label_selector.clone();
+        Mirror::<Service>::spawn(&tasks, mirror(own_services), Update::Services);
+        // Slices without this label belong to no Service.
+        let of_services = Some(SERVICE_NAME_LABEL.to_owned());
+        Mirror::<EndpointSlice>::spawn(&tasks, mirror(of_services), Update::Slices);
+        Mirror::<ZoneRoutingPolicy>::spawn(&tasks, mirror(None), Update::Policies);
+        expected += 3;
     }
-
-    /// Returns the next batch; `None` when the source has ended.
-    pub async fn next(&mut self) -> Option<Batch> {
-        self.batches.recv().await
-    }
-
-    /// Returns the status, which is updated while the source runs.
-    pub const fn status(&self) -> &Arc<SourceStatus> {
-        &self.status
-    }
-}
-
-/// Runs until a mirror ends, which only a panic makes it do: the others alone would show services
-/// as they were. Batches end with it, so that the owner of the source notices.
-async fn until_first_end(join: impl Future<Output = ()>, mut mirrors: JoinSet<()>) {
-    tokio::select! {
-        () = join => {}
-        _ = mirrors.join_next() => {}
-    }
+    let join = Join {
+        inventory: Inventory::new(options.inventory.clone()),
+        updates: received,
+        clock,
+        unsynced: expected,
+        policies_changed: false,
+    };
+    Source::start(tasks, status, |batches| join.run(batches))
 }
 
 /// What a mirror needs to run.
@@ -171,7 +123,6 @@ struct MirrorParts {
     updates: mpsc::Sender<Update>,
     status: Arc<SourceStatus>,
     clock: SourceClock,
-    stopping: CancellationToken,
 }
 
 /// All changes of one page or event: they take effect together.
@@ -233,7 +184,7 @@ impl Join {
         let first_sync = match update {
             Update::Services(update) => {
                 let changes = update.changes.into_iter();
-                changes.for_each(|change| self.inventory.handle_service(change));
+                changes.for_each(|change| self.inventory.handle_service(change, now));
                 update.first_sync
             }
             Update::Slices(update) => {
@@ -281,17 +232,6 @@ fn target<T: Resource>(namespace: &str, query: &[(&str, &str)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[tokio::test]
-    async fn batches_end_with_a_mirror_that_panics() {
-        let (batches, mut received) = mpsc::channel::<Batch>(1);
-        let mut mirrors = JoinSet::new();
-        mirrors.spawn(std::future::pending());
-        mirrors.spawn(async { panic!("of a test") });
-        let join = async move { batches.closed().await };
-        until_first_end(join, mirrors).await;
-        assert!(received.recv().await.is_none());
-    }
 
     #[test]
     fn targets_are_percent_encoded() {

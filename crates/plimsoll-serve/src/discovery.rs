@@ -1,7 +1,8 @@
 //! What sources of services have in common, whatever system they mirror: their status, the guard
-//! against answers that lost what was known, and time.
+//! against answers that lost what was known, time, and how their tasks run.
 
 mod removal;
+mod running;
 mod status;
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -11,6 +12,7 @@ use plimsoll_core::time::Instant;
 use tokio::sync::mpsc;
 
 pub use removal::{Held, RemovalGuard};
+pub use running::{Source, SourceTasks};
 pub use status::{KindStatus, KindSummary, SourceCounts, SourceStatus};
 
 /// Shortest time between two batches of changes. The first change after a quiet time is published

@@ -167,6 +167,7 @@ pub(crate) struct ControlPlaneSettings {
     pub(crate) report_interval: u64,
     pub(crate) delay: u64,
     pub(crate) objective: Objective,
+    pub(crate) learned_capacity: bool,
     pub(crate) planner: ControlPlaneParts,
 }
 

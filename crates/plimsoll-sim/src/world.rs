@@ -3,6 +3,7 @@
 //! of hosts), `control` (load reports of proxies, fractions) and `changes` (starts, failures, the
 //! oracle). All decisions are made by the core: balancers, pickers, hosts, the planner.
 
+mod capacity;
 mod changes;
 mod control;
 mod objective;
@@ -20,6 +21,7 @@ use plimsoll_core::model::assignment::ClusterLoadAssignment;
 use plimsoll_core::model::cluster::ClusterConfig;
 use plimsoll_core::model::load_report::{ClusterStats, Node};
 use plimsoll_core::planner::Plan;
+use plimsoll_core::planner::capacity::LearnedCapacity;
 use plimsoll_core::planner::fractions::ZoneFraction;
 use plimsoll_core::planner::weights::ReceiverWeights;
 use plimsoll_core::units::FieldError;
@@ -37,6 +39,7 @@ use crate::report::ZonesIgnored;
 use crate::scenario::{NEVER, Scenario};
 use crate::topology;
 use crate::workload::{Stream, Workload};
+use capacity::Learning;
 use objective::Planning;
 use queue::{Event, EventQueue, Slab};
 use requests::Request;
@@ -91,6 +94,9 @@ pub(crate) struct World<'a> {
     announced: Vec<f64>,
     /// `None` if all zones shall be equally full.
     planning: Option<Planning>,
+    /// `None` if capacity is as written.
+    learning: Option<Learning>,
+    learned: Slab<LearnedCapacity>,
 }
 
 /// What proxies are sent for the cluster.
@@ -168,6 +174,8 @@ impl<'a> World<'a> {
             plans: Slab::default(),
             sent_zones: Vec::new(),
             planning: Planning::new(scenario, policy),
+            learning: Learning::new(scenario, policy),
+            learned: Slab::default(),
             faults,
             upstream,
             fleet,
@@ -202,6 +210,7 @@ impl<'a> World<'a> {
         match event {
             Event::Response(number) => self.response(number),
             Event::Arrival(balancer) => self.arrival(balancer),
+            Event::Capacity(number) => self.capacity_arrives(number),
             Event::Detected(step) => self.detected(step),
             Event::LoadReport(balancer) => self.send_load_report(balancer),
             Event::LoadReportArrives(number) => self.load_report_arrives(number),

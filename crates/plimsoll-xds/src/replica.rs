@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use plimsoll_core::model::load_report::ClusterStats;
+use plimsoll_core::planner::transport::SharedSpilling;
 use plimsoll_core::planner::{SharedZone, UpdateCause};
 
 use crate::node::NodeInfo;
@@ -42,4 +43,6 @@ pub struct PlanRecord {
     pub cause: UpdateCause,
     pub warming_up: bool,
     pub zones: Vec<SharedZone>,
+    /// Which zones of a service with an objective spilled before this report; `None` without one.
+    pub spilling: Option<Vec<SharedSpilling>>,
 }

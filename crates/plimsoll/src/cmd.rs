@@ -4,6 +4,7 @@
 //! given and returns an [`Exit`]; returning an error means wrong usage or unreadable input.
 
 mod bootstrap;
+mod certs;
 mod check;
 mod completions;
 mod control;
@@ -41,6 +42,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Bootstrap(bootstrap::Args),
+    Certs(certs::Args),
     Check(check::Args),
     Completions(completions::Args),
     Control(control::Args),
@@ -108,6 +110,7 @@ impl From<Exit> for ExitCode {
 pub(crate) fn run(cli: Cli, out: &mut impl Write) -> anyhow::Result<Exit> {
     match cli.command {
         Command::Bootstrap(args) => bootstrap::run(args, out),
+        Command::Certs(args) => certs::run(&args, out),
         Command::Check(args) => check::run(&args, out),
         Command::Completions(args) => completions::run(&args, out),
         Command::Control(args) => control::run(args, out),

@@ -10,6 +10,7 @@ mod clusters;
 mod explanation_cache;
 mod nodes;
 mod replicas;
+mod verdict;
 mod withheld;
 
 use std::collections::BTreeSet;
@@ -18,12 +19,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use plimsoll_admin::source::{BoxFuture, Rejection, ShuttingDown, Source};
-use plimsoll_admin::state::{Cost, DashboardState, EventState, Notice, Severity};
-use plimsoll_admin::what_if::{ExplainQuestion, WhatIfAnswer, WhatIfQuestion};
+use plimsoll_admin::state::{DashboardState, EventState, Notice, Severity};
+use plimsoll_admin::what_if::{ExplainQuestion, WhatIf, WhatIfQuestion};
 use plimsoll_admin::{Dashboard, HISTORY_PATH};
+use plimsoll_control::admin::general_cost;
 use plimsoll_control::config::{Insecure, Mode};
 use plimsoll_control::delivery::NodeClass;
-use plimsoll_control::explain::{ExplainError, Question, Routing};
+use plimsoll_control::explain::{ExplainError, Question};
 use plimsoll_control::fleet_plan::ServicePlan;
 use plimsoll_control::load_line::LoadLines;
 use plimsoll_control::relay::RelayStatus;
@@ -32,6 +34,7 @@ use plimsoll_control::server::{EventSeverity, RecentEvent, StreamRecord};
 use plimsoll_control::sources::SourceState;
 use plimsoll_control::state::{State, Suspicion};
 use plimsoll_control::unreported::{Subscriptions, Unreported};
+use plimsoll_control::verdict::{Observed, Signs, Verdict};
 use plimsoll_core::explain::Explanation;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::planner::Plan;
@@ -70,6 +73,8 @@ struct Observations {
     /// without TLS.
     insecure: [Option<SocketAddr>; 2],
     lines: LoadLines,
+    /// What else the verdict is made from.
+    outside: Observed,
     wall_clock: WallClock,
 }
 
@@ -80,20 +85,6 @@ impl ControlSource {
             wall_clock: WallClock::new(),
             cache: Arc::default(),
         }
-    }
-
-    /// Answers several explain questions from the same state.
-    async fn explain_all<const N: usize>(
-        &self,
-        questions: [Question; N],
-    ) -> Result<[Explanation; N], Rejection> {
-        self.context
-            .explain(questions)
-            .await
-            .map_err(|error| match error {
-                ExplainError::Question(error) => refused(error),
-                error => Rejection::new(error.to_string()),
-            })
     }
 }
 
@@ -115,6 +106,7 @@ impl Source for ControlSource {
                 sources: handle.sources(),
                 insecure: insecure(&self.context),
                 lines,
+                outside: Observed::of(&self.context),
                 wall_clock: self.wall_clock,
             };
             let cache = Arc::clone(&self.cache);
@@ -136,29 +128,8 @@ impl Source for ControlSource {
         Box::pin(self.context.stopping.cancelled())
     }
 
-    fn what_if(&self, question: WhatIfQuestion) -> BoxFuture<'_, Result<WhatIfAnswer, Rejection>> {
-        let before = Question {
-            cluster: question.cluster,
-            fleet: Some(question.fleet).filter(|fleet| !fleet.is_empty()),
-            every_zone: true,
-            ..Question::default()
-        };
-        let after = Question {
-            hosts: question.hosts,
-            demand: question.demand,
-            ..before.clone()
-        };
-        let enforced = |question: &Question| Question {
-            routing: Routing::Enforce,
-            ..question.clone()
-        };
-        let questions = [enforced(&before), enforced(&after), before, after];
-        Box::pin(async move {
-            let [enforced_before, enforced_after, before, after] =
-                self.explain_all(questions).await?;
-            let answer = WhatIfAnswer::new(&before, &after);
-            Ok(answer.with_enforce(&enforced_before, &enforced_after))
-        })
+    fn what_if(&self, question: WhatIfQuestion) -> BoxFuture<'_, Result<WhatIf, Rejection>> {
+        Box::pin(async move { self.context.what_if(question).await.map_err(rejected) })
     }
 
     fn explain(&self, question: ExplainQuestion) -> BoxFuture<'_, Result<Explanation, Rejection>> {
@@ -170,7 +141,8 @@ impl Source for ControlSource {
             ..Question::default()
         };
         Box::pin(async move {
-            let [explanation] = self.explain_all([question]).await?;
+            let explained = self.context.explain([question]).await;
+            let [explanation] = explained.map_err(rejected)?;
             Ok(explanation)
         })
     }
@@ -190,6 +162,13 @@ pub(crate) fn admin_options(context: Context) -> AdminOptions {
 pub(crate) const fn history_path() -> AdminPath {
     let (path, query, about) = HISTORY_PATH;
     AdminPath::new("GET", path, query, about)
+}
+
+fn rejected(error: ExplainError) -> Rejection {
+    match error {
+        ExplainError::Question(error) => refused(error),
+        error => Rejection::new(error.to_string()),
+    }
 }
 
 /// Converts the error of an explain question to the form that the page shows.
@@ -213,13 +192,16 @@ fn document(
         text: event.text.clone(),
     });
     let nodes = nodes::nodes(state, observed, now);
+    let signs = Signs::new(observed.outside.clone(), state, now);
+    let verdict = Verdict::new(&signs, &observed.lines);
     DashboardState {
         title: "plimsoll control".to_owned(),
         subtitle,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         taken_unix_ms: observed.wall_clock.at(now),
+        verdict: Some(verdict::shown(verdict)),
         notices: notices(state, observed, &nodes, now),
-        cost: cost(&state.config().operation.cost),
+        cost: general_cost(&state.config().operation.cost),
         clusters: clusters::clusters(state, observed.wall_clock, cache, &observed.lines, now),
         nodes: Some(nodes),
         replicas: replicas::table(state, observed.wall_clock),
@@ -228,14 +210,6 @@ fn document(
         one_proxy: false,
         what_if: true,
         explain: true,
-    }
-}
-
-const fn cost(cost: &plimsoll_control::config::Cost) -> Cost {
-    Cost {
-        usd_per_gigabyte: cost.usd_per_gigabyte,
-        bytes_per_request: cost.bytes_per_request,
-        assumed: cost.is_assumed,
     }
 }
 
@@ -533,7 +507,7 @@ impl WallClock {
     /// Reads the offset between the monotonic clock and Unix time.
     pub(crate) fn new() -> Self {
         Self {
-            origin_unix_ms: millis(Clock::system().unix_origin()),
+            origin_unix_ms: plimsoll_control::admin::millis(Clock::system().unix_origin()),
         }
     }
 
@@ -547,10 +521,6 @@ impl WallClock {
         let age = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
         self.at(Instant::from_nanos(now.as_nanos().saturating_sub(age)))
     }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

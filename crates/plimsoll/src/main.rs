@@ -3,6 +3,7 @@
 //! This file parses the command line and maps the result to an exit code. Each subcommand has a
 //! file in `cmd`; every routing decision is made in plimsoll-core.
 
+mod certificates;
 mod check;
 mod cmd;
 mod dashboard;

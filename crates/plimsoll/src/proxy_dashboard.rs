@@ -12,9 +12,10 @@ mod what_if;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use plimsoll_admin::api::Cost;
 use plimsoll_admin::source::{BoxFuture, Rejection, ShuttingDown, Source};
-use plimsoll_admin::state::{Cost, DashboardState, Notice, Severity, unix_ms};
-use plimsoll_admin::what_if::{ExplainQuestion, WhatIfAnswer, WhatIfQuestion};
+use plimsoll_admin::state::{DashboardState, Notice, Severity, unix_ms};
+use plimsoll_admin::what_if::{ExplainQuestion, WhatIf, WhatIfQuestion};
 use plimsoll_client::XdsState;
 use plimsoll_core::explain::Explanation;
 use plimsoll_core::model::locality::Locality;
@@ -140,7 +141,7 @@ impl Source for ProxySource {
         Box::pin(self.context.stopping().cancelled())
     }
 
-    fn what_if(&self, question: WhatIfQuestion) -> BoxFuture<'_, Result<WhatIfAnswer, Rejection>> {
+    fn what_if(&self, question: WhatIfQuestion) -> BoxFuture<'_, Result<WhatIf, Rejection>> {
         Box::pin(async move {
             let client = self.context.client();
             let explained = client.explain(&question.cluster).await;

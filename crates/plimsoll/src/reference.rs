@@ -64,6 +64,13 @@ fn pages(command: clap::Command) -> Vec<Page> {
         file,
         text: format!("# {title}\n\n{NOTE}\n{text}"),
     }));
+    // In order of names, whatever features of serde_json other crates in a build choose.
+    let mut description = plimsoll_control::admin::openapi().clone();
+    description.sort_all_objects();
+    pages.push(Page {
+        file: "openapi.json",
+        text: format!("{description:#}\n"),
+    });
     pages
 }
 

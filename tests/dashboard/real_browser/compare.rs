@@ -5,14 +5,15 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Command;
 
-use plimsoll_admin::state::{DashboardState, TotalLoad};
+use plimsoll_admin::api::TotalLoad;
+use plimsoll_admin::state::DashboardState;
 use plimsoll_testing::plimsoll;
 use serde_json::{Value, json};
 
 use crate::support::checked::{Checked, reads_as};
 use crate::support::control::Control;
 use crate::support::documents::{Documents, uneven};
-use crate::support::page::{DESKTOP, Page};
+use crate::support::page::{DESKTOP, PHONE, Page};
 use crate::support::wait_for;
 
 /// Capacity 3/4/2 and a service in shadow mode.
@@ -103,7 +104,43 @@ fn shadow_shows_the_overload_of_now_and_what_enforce_would_do() {
     page.page.screenshot("control-shadow");
     metrics_agree(&text(&control, "/metrics"), &line);
     top_agrees(&control, &line);
+    verdict_agrees(&mut page.page, &control);
     page.page.close();
+    let mut page = Page::open("shadow-phone", &control.address(), PHONE);
+    page.wait("document.querySelector('#verdict-what')?.textContent");
+    let fits = "document.querySelector('#verdict').getBoundingClientRect().bottom < innerHeight";
+    assert_eq!(page.eval(fits), true, "the verdict is on the first screen");
+    page.screenshot("control-shadow-phone");
+    page.close();
+}
+
+/// The page, the admin API and `plimsoll top` say the same sentence, and its first link explains
+/// the zone that it is about.
+fn verdict_agrees(page: &mut Page, control: &Control) {
+    let verdict = control.page("status")["verdict"].clone();
+    assert_eq!(verdict["kind"], "zone_above_line", "{verdict}");
+    assert_eq!(verdict["severity"], "error", "{verdict}");
+    let text = verdict["text"].as_str().unwrap();
+    let expected = "r1/zone-a serves 150 % of its load line of orders for gateway: mode SHADOW: \
+                    proxies route by host counts; mode ENFORCE would bring the highest load to";
+    assert!(text.starts_with(expected), "{text}");
+    let see = verdict["see"].as_str().unwrap();
+    let explained = control.page(see.strip_prefix("/api/v1/").unwrap());
+    assert_eq!(explained["own_locality"]["zone"], "zone-a", "{see}");
+    let shown = |id: &str| format!("document.querySelector('#verdict-{id}').textContent");
+    for (id, part) in [("what", "what"), ("why", "why"), ("why", "remedy")] {
+        let shown = page.text(&shown(id)).to_lowercase();
+        let part = verdict[part].as_str().unwrap().to_lowercase();
+        assert!(shown.contains(&part), "{part:?} is not in {shown:?}");
+    }
+    let links = page.text("document.querySelector('#verdict-links').innerText");
+    for link in ["Explain r1/zone-a", "Compare with ENFORCE", "What if"] {
+        assert!(links.contains(link), "{links}");
+    }
+    page.click("#verdict-links a");
+    page.wait("document.querySelector('#detail').open");
+    let title = page.text("document.querySelector('#detail-title').textContent");
+    assert_eq!(title, "How r1/zone-a routes to orders, and why");
 }
 
 fn metrics_agree(metrics: &str, line: &Value) {
@@ -137,6 +174,8 @@ fn top_agrees(control: &Control, line: &Value) {
     let page = String::from_utf8(output.stdout).unwrap();
     let highest = line["enforce"]["highest_load"].as_f64().unwrap();
     for part in [
+        "\nr1/zone-a serves 150 % of its load line of orders for gateway: mode SHADOW: proxies"
+            .to_owned(),
         "now: highest load 1.50".to_owned(),
         format!("with ENFORCE: highest load {highest:.2}"),
     ] {

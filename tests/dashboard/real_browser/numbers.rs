@@ -171,6 +171,8 @@ fn zones(page: &mut Checked, api: &Api) {
         page.shows(&of("errors"), &rounded(failed), 100.0);
         // The control plane receives no utilization; the column is hidden.
         page.shows(&of("utilization"), &Value::Null, 1.0);
+        // Without an objective there is no plan of utilization; the column is hidden.
+        page.shows(&of("planned-utilization"), &Value::Null, 1.0);
         routing(page, api, zone);
     }
     let total: f64 = ZONES.iter().map(|zone| api.arrives(zone)).sum();
@@ -534,23 +536,18 @@ fn reasons_states_and_nodes_agree_with_the_admin_api() {
         let state = page.text(&format!("document.querySelector('{state}').dataset.state"));
         assert_eq!(state, explain["state"], "{zone}");
     }
-    let nodes = control.page("nodes");
-    let ids =
-        page.eval("[...document.querySelectorAll('#nodes tr.node')].map((r) => r.dataset.key)");
-    assert_eq!(
-        ids.as_array().unwrap().len(),
-        nodes["nodes"].as_array().unwrap().len()
-    );
-    assert_eq!(ids[0], "gateway-refuses", "nodes with problems come first");
+    let nodes = control.page("nodes")["nodes"].as_array().unwrap().len();
+    page.wait(&format!(
+        "document.querySelectorAll('#nodes tr.node').length === {nodes}"
+    ));
+    // Nodes with problems come first.
+    page.wait("document.querySelector('#nodes tr.node').dataset.key === 'gateway-refuses'");
     page.click("#nodes tr.node button");
-    page.wait("document.querySelector('#detail').open");
-    let words = page.text("document.querySelector('#detail pre').textContent");
-    assert!(words.contains("unsupported kind of weights"), "{words}");
+    page.wait_for_text("#detail pre", "unsupported kind of weights");
     page.screenshot("node-detail");
     page.press("Escape");
     page.wait("!document.querySelector('#detail').open");
-    let notices = page.text("document.querySelector('#notices').textContent");
-    assert!(notices.contains("1 node rejected"), "{notices}");
+    page.wait_for_text("#notices", "1 node rejected");
     // The document can also be fetched.
     let state = page.eval("fetch('dashboard/state').then((r) => r.json())");
     assert_eq!(state["clusters"][0]["cluster"], "orders");

@@ -150,8 +150,7 @@ fn a_proxy_shows_the_utilization_that_hosts_report() {
             utilization * 100.0
         ));
     }
-    let basis = "document.querySelector('[data-tile=basis] dd').textContent";
-    assert!(page.text(basis).contains("utilization"));
+    page.wait_for_text("[data-tile=basis] dd", "utilization");
     check_layout(&mut page, "proxy-busy");
     page.close();
 }
@@ -206,12 +205,9 @@ fn what_if_and_events(page: &mut Page) {
     page.wait(&format!(
         "document.querySelector(\"{asked}\").value === '3'"
     ));
-    let events = page.text("document.querySelector('#events').textContent");
-    assert!(
-        events.contains("orders: requests spill to other zones"),
-        "{events}"
-    );
-    assert!(events.contains("hosts added"), "{events}");
+    for event in ["orders: requests spill to other zones", "hosts added"] {
+        page.wait_for_text("#events", event);
+    }
 }
 
 /// Runs `plimsoll top --once` on an admin address.

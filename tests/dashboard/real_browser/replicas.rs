@@ -45,9 +45,8 @@ fn replicas_and_their_store_are_shown() {
         assert_eq!(row(&mut page, key, "configuration"), "same");
         assert!(row(&mut page, key, "heard").contains(" ago"));
     }
-    let store = page.text("document.querySelector('#replicas-store').textContent");
     let expected = "this page is r1 · store connected · 4 nodes of all replicas";
-    assert_eq!(store, expected);
+    page.wait_for_text("#replicas-store", expected);
     page.assert_tidy();
     page.screenshot("control-replicas");
     page.resize(PHONE);

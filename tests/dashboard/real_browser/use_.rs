@@ -229,19 +229,12 @@ fn a_cluster_can_be_selected_and_a_zone_explained() {
     let control = Control::start("choose").with_proxies();
     let mut page = Page::open("choose-browser", &control.address(), DESKTOP);
     page.wait("document.querySelectorAll('#clusters tbody tr').length === 2");
-    assert_eq!(
-        page.text("document.body.dataset.cluster"),
-        "orders",
-        "the cluster with demand is selected"
-    );
+    // The cluster with demand is selected.
+    page.wait("document.body.dataset.cluster === 'orders'");
     page.click("#routing tr[data-key='r1/zone-a'] button");
     page.wait("document.querySelector('#detail').open");
-    let words = page.text("document.querySelector('#detail').innerText");
     let explain = control.page("explain?cluster=orders&zone=zone-a");
-    assert!(
-        words.contains(&as_sentence(explain["reason"].as_str().unwrap())),
-        "{words}"
-    );
+    page.wait_for_text("#detail", &as_sentence(explain["reason"].as_str().unwrap()));
     page.screenshot("explain");
     page.press("Escape");
     page.type_into("#clusters-search", "sea");

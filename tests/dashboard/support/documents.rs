@@ -7,9 +7,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use plimsoll_admin::Dashboard;
 use plimsoll_admin::source::{BoxFuture, Rejection, ShuttingDown, Source};
 use plimsoll_admin::state::{
-    AckStatus, ActionState, ClusterState, DashboardState, EventState, Flow, LocalityId, NodeState,
-    Notice, Severity, ZoneState,
+    AckStatus, ActionState, ClusterState, DashboardState, EventState, Flow, NodeState, Notice,
+    Severity, ZoneState,
 };
+use plimsoll_core::model::locality::Locality;
 
 /// Source of a document that changes with every request, and the actions it received.
 #[derive(Clone)]
@@ -90,12 +91,8 @@ fn unix_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap()
 }
 
-fn place(zone: &str) -> LocalityId {
-    LocalityId {
-        region: "eu-1".to_owned(),
-        zone: zone.to_owned(),
-        sub_zone: String::new(),
-    }
+fn place(zone: &str) -> Locality {
+    Locality::new("eu-1", zone, "")
 }
 
 /// Document without any data.

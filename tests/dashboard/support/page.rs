@@ -6,7 +6,7 @@ use plimsoll_testing::target;
 use serde_json::{Value, json};
 
 use super::browser::Browser;
-use super::wait_for;
+use super::{wait_for, wait_to_see};
 
 /// Open page. Errors inside it fail the test when it is closed.
 pub(crate) struct Page {
@@ -89,6 +89,13 @@ impl Page {
         wait_for(expression, || {
             self.eval(&condition).as_bool().filter(|is| *is)
         });
+    }
+
+    /// Waits until the text of an element contains another one, and fails with the text.
+    pub(crate) fn wait_for_text(&mut self, selector: &str, part: &str) {
+        let text = format!("document.querySelector('{selector}')?.textContent ?? ''");
+        let what = format!("{selector} says {part:?}");
+        wait_to_see(&what, || self.text(&text), |seen| seen.contains(part));
     }
 
     /// Waits until another document is received and drawn.

@@ -36,7 +36,7 @@ const CONTROL: &str = "plimsoll control -c examples/control/control.yaml &";
 const SIDECAR: &str = "plimsoll proxy -c examples/proxy/sidecar/proxy.yaml &";
 
 /// All pages with commands.
-pub const PAGES: [Page; 29] = [
+pub const PAGES: [Page; 30] = [
     with_envoy("README.md"),
     given("docs/admin-api.md", &[CONTROL, SIDECAR]),
     page("docs/benchmarks.md"),
@@ -55,6 +55,7 @@ pub const PAGES: [Page; 29] = [
     page("docs/how-it-works.md"),
     page("docs/kubernetes.md"),
     page("docs/migrating.md"),
+    with_envoy("docs/mtls.md"),
     given("docs/operations.md", &[CONTROL, SIDECAR]),
     page("docs/orca-backend.md"),
     page("docs/proxy.md"),
@@ -134,9 +135,13 @@ pub const NOT_RUN: [NotRun; 12] = [
 ];
 
 /// All servers that documents start.
-pub(crate) const SERVERS: [Server; 17] = [
+pub(crate) const SERVERS: [Server; 18] = [
     Server {
         command: "plimsoll control -c examples/control/control.yaml",
+        ready: Ready::Ports(&[18000, 18001]),
+    },
+    Server {
+        command: "plimsoll control -c examples/control/mtls.yaml",
         ready: Ready::Ports(&[18000, 18001]),
     },
     Server {

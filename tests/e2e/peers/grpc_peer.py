@@ -2,10 +2,16 @@
 
 serve ZONE...       Starts one server per zone on a free port and prints the ports. A server responds
                     with its zone; that of zone "hang" never responds.
+serve_tls DIRECTORY ZONE
+                    Starts one server with DIRECTORY/server.crt and server.key that wants certificates
+                    of clients which DIRECTORY/ca.crt has signed, and prints the port in a list.
 call TARGET RATE [DEADLINE]
                     Calls TARGET at RATE per second, each with a deadline in seconds (20). Responds to
                     each line on standard input with the counts so far: JSON of responses by zone,
                     failures under "".
+call_tls TARGET RATE [DEADLINE]
+                    The same with TLS as the management server says. A cluster without TLS would be
+                    verified by the authorities of the system.
 load TARGET RATE    Starts RATE calls per second, whether or not earlier ones are answered; each has 3 s.
                     "rate N" changes the rate. "next" begins a window of calls and responds with the last
                     one when its calls have ended: JSON of calls sent, succeeded and failed.
@@ -38,25 +44,44 @@ class Zone(grpc.GenericRpcHandler):
         return self.handler
 
 
-def serve(zones):
+def tls(directory):
+    def read(name):
+        with open(f"{directory}/{name}", "rb") as file:
+            return file.read()
+
+    return grpc.ssl_server_credentials(
+        [(read("server.key"), read("server.crt"))], read("ca.crt"), require_client_auth=True
+    )
+
+
+def serve(zones, credentials=None):
     pool = concurrent.futures.ThreadPoolExecutor(max_workers=4)
     servers = []
     ports = []
     for zone in zones:
         server = grpc.server(pool, handlers=[Zone(zone)])
-        ports.append(server.add_insecure_port("127.0.0.1:0"))
+        if credentials:
+            ports.append(server.add_secure_port("127.0.0.1:0", credentials))
+        else:
+            ports.append(server.add_insecure_port("127.0.0.1:0"))
         server.start()
         servers.append(server)
     print(json.dumps(ports), flush=True)
     sys.stdin.read()
 
 
-def call(target, rate, deadline):
+def connect(target, is_secure):
+    if is_secure:
+        return grpc.secure_channel(target, grpc.xds_channel_credentials())
+    return grpc.insecure_channel(target)
+
+
+def call(target, rate, deadline, is_secure):
     counts = collections.Counter()
     lock = threading.Lock()
 
     def work():
-        with grpc.insecure_channel(target) as channel:
+        with connect(target, is_secure) as channel:
             where = channel.unary_unary(METHOD)
             due = time.monotonic()
             while True:
@@ -119,7 +144,10 @@ def load(target, rate):
 if __name__ == "__main__":
     if sys.argv[1] == "serve":
         serve(sys.argv[2:])
+    elif sys.argv[1] == "serve_tls":
+        serve(sys.argv[3:], tls(sys.argv[2]))
     elif sys.argv[1] == "load":
         load(sys.argv[2], float(sys.argv[3]))
     else:
-        call(sys.argv[2], float(sys.argv[3]), float((sys.argv[4:] or ["20"])[0]))
+        deadline = float((sys.argv[4:] or ["20"])[0])
+        call(sys.argv[2], float(sys.argv[3]), deadline, sys.argv[1] == "call_tls")

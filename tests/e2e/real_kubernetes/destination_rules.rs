@@ -73,7 +73,8 @@ fn weights_are_written_unless_somebody_else_owns_them() {
         json!({
             "apiVersion": "plimsoll.dev/v1alpha1", "kind": "ZoneRoutingPolicy",
             "metadata": {"name": "orders", "namespace": "shop"},
-            "spec": {"targetRefs": target, "mode": mode, "istio": {"distribute": distribute}},
+            "spec": {"targetRefs": target, "mode": mode,
+                     "istio": {"distribute": distribute, "fleets": ["*"]}},
         })
     };
     for (mode, distribute, reason) in [

@@ -53,16 +53,21 @@ const PROMISED: Limits = Limits {
 /// were drawn independently, which `LOW_DISCREPANCY` makes much more even, a zone in a window of
 /// 1,080 requests would have a deviation of 0.043, in twenty seconds of 0.022, a host in forty of
 /// 0.05: each limit is at least 5.5 of them away, which chance exceeds once in ten million runs.
+///
+/// A busy machine stops processes. Without the proxy of zone-a, which sends 0.27 of all requests
+/// to the others, for a part `f` of a window, their load is (1 - 0.4 f) / (1 - 0.6 f): the limits
+/// allow 2.2 s in every window of five seconds, and 3.7 s in one, on top of 1.03.
 const SEPARATING: Limits = Limits {
-    five: (1.12, 1.25),
-    five_in_envoys: (1.12, 1.25),
+    five: (1.15, 1.30),
+    five_in_envoys: (1.15, 1.30),
     zone: 0.12,
     host: 0.30,
     crossing: 0.06,
     // The simulator settles in 9 s instead of 17 s (docs/simulator.md): chance must delay one by
     // 8 s. Without an effect the test fails every other time.
     sooner: 0.0,
-    above_envoy: 0.0,
+    // Not stricter than the limit of windows, unless Envoy's policy is below 1.10; it is at 1.24.
+    above_envoy: 0.05,
 };
 
 fn limits() -> Limits {
@@ -168,12 +173,11 @@ fn assert_steered_with_the_module(policy: Policy, form: &'static str) {
         let share = fractions.get("zone-a").copied().unwrap_or_default();
         share.abs_diff(6000) <= 60
     });
-    let node = control.node("gateway-zone-a");
-    assert_eq!(node["class"], "envoy_module", "{node}");
-    if policy == Policy::ModuleLrs {
-        assert_eq!(node["module_streams"], 1, "{node}");
-    }
-    assert_eq!(node["delivery"][0]["delivery"], form, "{node}");
+    control.wait_for_delivery("gateway-zone-a", form);
+    control.wait_for_node("gateway-zone-a", "is known by its module", |node| {
+        node["class"] == "envoy_module"
+            && (policy != Policy::ModuleLrs || node["module_streams"] == 1)
+    });
     let clusters = control.type_status("gateway-zone-a", "Cluster");
     assert!(clusters["nacked"].is_null(), "{clusters}");
     testbed.run_for(3);
@@ -199,8 +203,7 @@ fn demand_feed_forward_speeds_up_modules() {
         } else {
             "as_configured"
         };
-        let node = control.node("gateway-zone-a");
-        assert_eq!(node["delivery"][0]["delivery"], delivery, "{node}");
+        control.wait_for_delivery("gateway-zone-a", delivery);
         testbed.run_for(20);
         testbed.step(STEP, MODULE_STEP_SECONDS)
     };
@@ -293,9 +296,14 @@ fn assert_even_hosts(setup: Setup) {
         assert_eq!(policy, "client_side_weighted_round_robin");
     }
     let control = testbed.control.as_ref().unwrap();
-    let explained = control.page("explain?cluster=orders&zone=zone-a");
-    assert_eq!(explained["locality_basis"], "LRS_REPORTED_RATE");
-    assert_eq!(explained["fractions"]["status"], "fresh");
+    let explained = || control.page("explain?cluster=orders&zone=zone-a");
+    wait_to_see(
+        "the page explains demand that is fresh",
+        explained,
+        |page| {
+            page["locality_basis"] == "LRS_REPORTED_RATE" && page["fractions"]["status"] == "fresh"
+        },
+    );
     // Weights are used after a host has reported for blackout_period (10 s).
     testbed.run_for(15);
     let (quality, hosts) = testbed.measure_hosts(40);

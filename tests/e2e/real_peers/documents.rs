@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use crate::support::envoy::CURRENT;
 
-/// Claims in the text of the tutorial, in its order.
+/// Claims in the text of the tutorial, in its order. Of 100 requests with the right split, fewer
+/// than 35 or more than 85 stay instead of 60, or fewer than 72 instead of 90, once in 10^7 runs.
 const TUTORIAL: [Check; 8] = [
     Check {
         command: "curl -s 'localhost:18001/api/v1/nodes?pretty'",
@@ -23,7 +24,7 @@ const TUTORIAL: [Check; 8] = [
     },
     Check {
         command: "curl -s 'http://127.0.0.1:10001/?[1-100]'",
-        fault: |output| unless((40..80).contains(&kept(output)), "about 60 from zone-a"),
+        fault: |output| unless((35..=85).contains(&kept(output)), "about 60 from zone-a"),
     },
     Check {
         command: "curl -s 'localhost:18001/api/v1/what-if?pretty'",
@@ -33,14 +34,14 @@ const TUTORIAL: [Check; 8] = [
         command: "curl -s 'http://127.0.0.1:10001/?[1-100]'",
         fault: |output| {
             unless(
-                (80..=100).contains(&kept(output)),
+                (72..=100).contains(&kept(output)),
                 "90 of 100 stay in zone-a",
             )
         },
     },
     Check {
         command: "curl -s 'http://127.0.0.1:10001/?[1-100]'",
-        fault: |output| unless(kept(output) >= 40, "weights are kept"),
+        fault: |output| unless(kept(output) >= 35, "weights are kept"),
     },
     Check {
         command: "plimsoll bootstrap grpc",
@@ -69,10 +70,29 @@ fn commands_of_the_readme_print_the_output_shown() {
 }
 
 #[test]
+fn three_commands_connect_an_envoy_by_certificates() {
+    let checks = [Check {
+        command: "curl -s localhost:18001/api/v1/nodes",
+        fault: |output| {
+            let node = json(output)["nodes"][0].clone();
+            let is_known = node["fleet"] == "gateway" && node["locality"]["zone"] == "zone-a";
+            unless(
+                is_known && node["class"] == "envoy",
+                "an Envoy of zone-a is listed",
+            )
+        },
+    }];
+    check("docs/mtls.md", &checks, 5);
+}
+
+#[test]
 fn no_other_page_needs_an_envoy() {
     let pages = PAGES.iter().filter(|page| page.envoy);
     let paths: Vec<_> = pages.map(|page| page.path).collect();
-    assert_eq!(paths, ["README.md", "docs/tutorial-envoy.md"]);
+    assert_eq!(
+        paths,
+        ["README.md", "docs/mtls.md", "docs/tutorial-envoy.md"]
+    );
 }
 
 fn check(path: &str, checks: &[Check], least: usize) {

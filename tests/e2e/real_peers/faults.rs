@@ -7,7 +7,7 @@ use plimsoll_testing::http::get;
 
 use crate::support::envoy::Envoy;
 use crate::support::fleet::{Testbed, TestbedSpec, shares};
-use crate::support::{wait_for, wait_until};
+use crate::support::{wait_for, wait_to_see, wait_until};
 
 #[test]
 fn requests_and_weights_survive_a_control_plane_outage() {
@@ -79,8 +79,10 @@ fn a_nack_is_shown_and_the_previous_state_stays() {
             let status = testbed.control.type_status("gateway-zone-a", "Listener");
             status["nacked"].is_null() && status["acked_version"] == status["sent_version"]
         });
-        let page = get(testbed.envoys[0].admin, "/listeners").unwrap();
-        assert!(page.contains("taken::"), "{page}");
+        let page = || get(testbed.envoys[0].admin, "/listeners");
+        wait_to_see("the listener is active", page, |page| {
+            page.as_ref().is_some_and(|page| page.contains("taken::"))
+        });
         assert!(testbed.envoys.iter_mut().all(Envoy::is_alive));
         assert!(testbed.control.is_alive());
     }

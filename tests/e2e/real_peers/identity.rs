@@ -226,7 +226,7 @@ fn refused_clients(directory: &Path, control: &Control, ca: &Authority, checkout
             refusals.any(|line| line.contains(reason) || line.contains(&plain))
         });
         let counted = format!(r#"nodes_refused_total{{field="{field}"}}"#);
-        assert!(control.metric(&counted) > 0, "{field}");
+        wait_until(&counted, || control.metric(&counted) > 0);
     }
     for reason in ["certificate expired", "UnknownIssuer"] {
         wait_until(&format!("{reason} refuses a client"), || {

@@ -61,7 +61,7 @@ fn endpoints_and_settings_of_kubernetes_reach_envoys_and_no_fault_loses_requests
         "zoneroutingpolicies",
         json!({"metadata": {"namespace": "shop", "name": "orders", "generation": 1},
             "spec": {"targetRefs": [{"group": "", "kind": "Service", "name": "orders"}],
-                     "mode": "Enforce", "istio": {"distribute": "Write"},
+                     "mode": "Enforce", "istio": {"distribute": "Write", "fleets": ["*"]},
                      "cluster": {"health_checks": [health_check],
                                  // Envoy would keep hosts that still answer their checks.
                                  "ignore_health_on_host_removal": true}}}),
@@ -79,7 +79,10 @@ fn endpoints_and_settings_of_kubernetes_reach_envoys_and_no_fault_loses_requests
         let reasons = ["Accepted", "DemandSteers", "Written"];
         (0..3).all(|index| conditions[index]["reason"] == reasons[index])
     });
-    assert_eq!(status(&kubernetes)["zones"].as_array().unwrap().len(), 3);
+    let zones = || status(&kubernetes)["zones"].clone();
+    wait_to_see("the status has three zones", zones, |zones| {
+        zones.as_array().is_some_and(|zones| zones.len() == 3)
+    });
     let rule = kubernetes.object("destinationrules", "orders");
     let distribute = "/spec/trafficPolicy/loadBalancer/localityLbSetting/distribute";
     let zones = rule.pointer(distribute).and_then(|found| found.as_array());
@@ -152,7 +155,8 @@ fn a_control_plane_without_api_server_is_not_ready_and_refuses_proxies() {
     });
     kubernetes.restart();
     wait_until("it is ready", || ready().contains("kubernetes: connected"));
-    assert_eq!(control.page("clusters")["clusters"][0]["mode"], "SHADOW");
+    let mode = || control.page("clusters")["clusters"][0]["mode"].clone();
+    wait_to_see("the service is known", mode, |mode| mode == "SHADOW");
 }
 
 /// Starts a replica whose requests have its name as token.
@@ -188,11 +192,16 @@ fn one_of_several_replicas_writes_the_status() {
     // They disagree about the status, as replicas do for a while after a change.
     let mut first = start_replica(&directory, &kubernetes, &etcd, "r0", "SHADOW");
     let second = start_replica(&directory, &kubernetes, &etcd, "r1", "ENFORCE");
-    wait_until("the replicas know each other", || {
-        let both = [&first, &second].into_iter();
-        let known = both.map(|one| one.page("replicas")["replicas"].as_array().map(Vec::len));
-        known.into_iter().all(|count| count == Some(2))
-    });
+    let wait_for_both = |first: &Control| {
+        wait_until("the replicas know each other", || {
+            let mut both = [first, &second].into_iter();
+            both.all(|one| {
+                let known = one.page("replicas")["replicas"].as_array().map(Vec::len);
+                known == Some(2)
+            })
+        });
+    };
+    wait_for_both(&first);
     kubernetes.put(
         "zoneroutingpolicies",
         json!({"metadata": {"namespace": "shop", "name": "orders", "generation": 1},
@@ -207,19 +216,31 @@ fn one_of_several_replicas_writes_the_status() {
     let writers = || tokens(&kubernetes, |request| request.path.ends_with("/status"));
     wait_for_reason("ModeShadow");
     // Three more watches of each kind take longer than two of its reports.
-    let watches = || {
-        let all = tokens(&kubernetes, Recorded::is_watch);
-        all.iter().filter(|token| *token == "r1").count()
+    let wait_for_watches = |replica: &str| {
+        let watches = || {
+            let all = tokens(&kubernetes, Recorded::is_watch);
+            all.iter().filter(|token| *token == replica).count()
+        };
+        let from = watches();
+        wait_until("the other replica had the time to write", || {
+            watches() >= from + 9
+        });
     };
-    let from = watches();
-    wait_until("the other replica had the time to write", || {
-        watches() >= from + 9
-    });
-    assert_eq!(writers(), ["r0"], "the first by name writes, and once");
+    wait_for_watches("r1");
+    assert_eq!(
+        writers(),
+        ["r0"],
+        "the one that started first writes, and once"
+    );
     first.kill();
-    wait_for_reason("NoDemand");
+    wait_for_reason("NoEndpoints");
     assert_eq!(writers(), ["r0", "r1"], "the other one takes over");
     first.restart();
-    wait_for_reason("ModeShadow");
-    assert_eq!(writers(), ["r0", "r1", "r0"]);
+    wait_for_both(&first);
+    wait_for_watches("r0");
+    assert_eq!(
+        writers(),
+        ["r0", "r1"],
+        "it goes on beside one that returns"
+    );
 }

@@ -5,9 +5,10 @@
 //! the same at the same time; the one that follows demand may not fail more requests, nor load a
 //! zone higher. `make test` runs a covering set, `make matrix` all cells.
 //!
-//! Policies that follow backend reports or response times are not in the matrix: these servers
-//! answer at once and report no load. `silent_reports` takes their reports away, and the simulator
-//! kills hosts under them beside host counts (`failing` in `crates/plimsoll-sim/tests/suite`).
+//! `CONVERGENT` and `OBSERVED_LOAD` have cells of their own, with servers that report their load.
+//! `silent_reports` takes the reports away, and the simulator kills hosts under these policies in
+//! more ways (`failing` in `crates/plimsoll-sim/tests/suite`): no server here is slow because it is
+//! busy.
 
 mod cell;
 
@@ -16,13 +17,14 @@ use std::time::Duration;
 use cell::{Cell, Loss, breaks_promise, failed_after_30_s, run};
 
 use crate::support::backends::Death;
-use crate::support::sides::DataPlane;
+use crate::support::sides::{DataPlane, Routing};
 
 const ENVOY: (DataPlane, &str) = (DataPlane::Envoy, "FLEET_WEIGHTS");
 const ENVOY_139: (DataPlane, &str) = (DataPlane::Envoy139, "FLEET_WEIGHTS");
 const ENVOY_138: (DataPlane, &str) = (DataPlane::Envoy138, "FLEET_WEIGHTS");
 const ENVOY_BY_LOCALITY: (DataPlane, &str) = (DataPlane::Envoy, "LOCALITY_WEIGHTS");
 const GRPC: (DataPlane, &str) = (DataPlane::Grpc, "LOCALITY_WEIGHTS");
+const GRPC_JS: (DataPlane, &str) = (DataPlane::GrpcJs, "LOCALITY_WEIGHTS");
 const MODULE: (DataPlane, &str) = (DataPlane::Module, "LRS_RESPONSE");
 const MODULE_BY_LOCALITY: (DataPlane, &str) = (DataPlane::Module, "LOCALITY_WEIGHTS");
 const PROXY: (DataPlane, &str) = (DataPlane::Proxy, "EDS_FIELD");
@@ -32,12 +34,13 @@ const PROXY_BY_LOCALITY: (DataPlane, &str) = (DataPlane::Proxy, "LOCALITY_WEIGHT
 const CLIENT: (DataPlane, &str) = (DataPlane::Client, "EDS_FIELD");
 const CLIENT_BY_REPORTS: (DataPlane, &str) = (DataPlane::Client, "LRS_RESPONSE");
 
-const ALL: [(DataPlane, &str); 13] = [
+const ALL: [(DataPlane, &str); 14] = [
     ENVOY,
     ENVOY_139,
     ENVOY_138,
     ENVOY_BY_LOCALITY,
     GRPC,
+    GRPC_JS,
     MODULE,
     MODULE_BY_LOCALITY,
     PROXY,
@@ -139,6 +142,71 @@ fn grpc_clients() {
         cell(GRPC, Loss::Zone(TOO_SLOW)),
         cell(GRPC, Loss::ControlKilled),
     ]);
+}
+
+#[test]
+fn grpc_js_clients() {
+    no_worse([cell(GRPC_JS, Loss::Zone(Death::Error))]);
+}
+
+/// The network between two zones fails, or loses every other request, and both zones work: zone-b
+/// has what demand would spill, but not for zone-a.
+#[test]
+fn a_link_between_two_zones_is_lost() {
+    no_worse([
+        cell(ENVOY, Loss::Link(1, Death::Hang)),
+        cell(ENVOY, Loss::Link(2, Death::Error)),
+    ]);
+}
+
+/// Clusters and endpoints come from another management server.
+#[test]
+fn stock_envoys_behind_a_relay() {
+    let relayed = |to, loss| cell(to, loss).routed(Routing::RelayedDemand);
+    no_worse([
+        relayed(ENVOY, Loss::Zone(Death::Error)),
+        relayed(ENVOY_BY_LOCALITY, Loss::Zone(Death::Refuse)),
+    ]);
+}
+
+/// Hosts that answer errors at once report little load.
+#[test]
+fn policies_that_follow_load() {
+    no_worse([
+        cell(PROXY, Loss::Zone(Death::Error)).routed(Routing::Convergent),
+        cell(CLIENT, Loss::Zone(Death::Error)).routed(Routing::ObservedLoad),
+    ]);
+}
+
+#[test]
+#[ignore = "takes an hour: make matrix"]
+fn every_loss_with_a_relay_and_with_policies_that_follow_load() {
+    let by_load = [MODULE, PROXY, CLIENT]
+        .into_iter()
+        .flat_map(|to| [Routing::Convergent, Routing::ObservedLoad].map(|routing| (to, routing)));
+    let relayed = [ENVOY, ENVOY_BY_LOCALITY].map(|to| (to, Routing::RelayedDemand));
+    let every = by_load
+        .chain(relayed)
+        .flat_map(|(to, routing)| LOSSES.map(|loss| cell(to, loss).routed(routing)));
+    no_worse(every.filter(is_wanted));
+}
+
+const LINKS: [Loss; 4] = [
+    Loss::Link(1, Death::Error),
+    Loss::Link(1, Death::Hang),
+    Loss::Link(2, Death::Error),
+    Loss::Link(2, Death::Hang),
+];
+
+/// gRPC clients do not say from which zone a call is.
+#[test]
+#[ignore = "takes a quarter of an hour: make matrix"]
+fn every_data_plane_leaves_a_link_that_is_lost() {
+    let steered = ALL
+        .into_iter()
+        .filter(|(data_plane, _)| !data_plane.is_grpc());
+    let every = steered.flat_map(|to| LINKS.map(|loss| cell(to, loss)));
+    no_worse(every.filter(is_wanted));
 }
 
 #[test]

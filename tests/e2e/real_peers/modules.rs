@@ -51,7 +51,9 @@ fn modules_connect_with_certificates_and_reconnect() {
         node["module_streams"] == 1 && node["discovery_streams"] == 1
     };
     wait_until("the module is connected", || is_connected(&control));
-    assert_eq!(control.node("gateway-zone-a")["class"], "envoy_module");
+    control.wait_for_node("gateway-zone-a", "is known by its module", |node| {
+        node["class"] == "envoy_module"
+    });
     wait_until("Envoy serves", || get(envoy.listener, "/").is_some());
     // The cluster of the control plane has its settings in the module.
     wait_until("the module explains the cluster", || {
@@ -59,9 +61,11 @@ fn modules_connect_with_certificates_and_reconnect() {
             return false;
         };
         let head = "GET /explain?cluster=orders HTTP/1.1\r\nhost: localhost\r\n\r\n";
-        let (status, body) = connection.request(head).unwrap();
+        let Ok((200, body)) = connection.request(head) else {
+            return false;
+        };
         let explained: Value = serde_json::from_slice(&body).unwrap();
-        status == 200 && explained["locality_basis"] == "LRS_REPORTED_RATE"
+        explained["locality_basis"] == "LRS_REPORTED_RATE"
     });
     // The filter of the module asks for load reports, as the cluster says.
     wait_until("requests ask for load reports", || {

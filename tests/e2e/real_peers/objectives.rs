@@ -12,7 +12,7 @@ use crate::support::control::{Control, bootstrap};
 use crate::support::envoy::{CURRENT, Envoy, ingress};
 use crate::support::fleet::measure;
 use crate::support::load::{Load, Source};
-use crate::support::{scratch, wait_until};
+use crate::support::{scratch, wait_to_see, wait_until};
 
 /// At most 20 requests per tick are 800 per second: fewer on a busy machine.
 const TICK: Duration = Duration::from_millis(25);
@@ -80,13 +80,11 @@ fn a_waterfall_keeps_requests_that_level_sends_away() {
     control.edit(&config(&backends, waterfall));
     // Zone a is at 0.72 at most, and every request stays: there is no chance in it.
     wait_until("nothing crosses", || share() < 0.001);
-    let line = control.page("load")["load_lines"][0].clone();
-    assert_eq!(line["target_utilization"], 0.8, "{line}");
-    let planned = &line["zones"][0]["planned"];
-    assert!(
-        planned["text"].as_str().unwrap().contains("keeps all"),
-        "{line}"
-    );
+    let line = || control.page("load")["load_lines"][0].clone();
+    wait_to_see("the page says that zone a keeps all", line, |line| {
+        let planned = line["zones"][0]["planned"]["text"].as_str();
+        line["target_utilization"] == 0.8 && planned.is_some_and(|text| text.contains("keeps all"))
+    });
 
     // Half of the capacity: zone a is at 1.44, and the target holds as demand forces it.
     control.edit(&config(&backends, &waterfall.replace("167", "84")));

@@ -114,7 +114,7 @@ fn refused(control: &Control, case: &Case, id: &str, start: impl FnOnce()) {
     assert_eq!(control.node(id), Value::Null, "{id}");
     if let Some(field) = case.field {
         let counted = format!(r#"nodes_refused_total{{field="{field}"}}"#);
-        assert!(control.metric(&counted) > 0, "{field}");
+        wait_until(&counted, || control.metric(&counted) > 0);
     }
 }
 

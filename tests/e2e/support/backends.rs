@@ -1,10 +1,10 @@
 //! HTTP or gRPC servers that count requests by the zone they came from, and that die in many ways.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt as _, Full};
@@ -34,10 +34,22 @@ pub(crate) enum Death {
     Slow(Duration),
 }
 
+/// A link between two zones that loses requests: one in `one_of` that comes from the zone `from`
+/// (its `x-from`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cut {
+    pub(crate) from: &'static str,
+    pub(crate) to: &'static str,
+    pub(crate) one_of: u64,
+    /// What becomes of them: an error, or no answer.
+    pub(crate) death: Death,
+}
+
 /// Servers on loopback by zone; they run until the test process exits.
 pub(crate) struct Backends {
     zones: Vec<(String, Vec<SocketAddr>)>,
     deaths: BTreeMap<SocketAddr, watch::Sender<Option<Death>>>,
+    cut: watch::Sender<Option<Cut>>,
     counts: Arc<Mutex<Counts>>,
     asking: Arc<AtomicU64>,
 }
@@ -50,21 +62,27 @@ impl Backends {
 
     /// Starts servers on another address of this machine.
     pub(crate) fn start_on(address: IpAddr, zones: &[(&str, usize)]) -> Self {
-        Self::serve(address, zones, false)
+        Self::serve(address, zones, Kind::Http)
+    }
+
+    /// Starts servers that report their load in every response.
+    pub(crate) fn start_reporting(zones: &[(&str, usize)]) -> Self {
+        Self::serve(Ipv4Addr::LOCALHOST.into(), zones, Kind::Reporting)
     }
 
     /// Starts gRPC servers that answer every unary call with the name of their zone.
     pub(crate) fn start_grpc(zones: &[(&str, usize)]) -> Self {
-        Self::serve(Ipv4Addr::LOCALHOST.into(), zones, true)
+        Self::serve(Ipv4Addr::LOCALHOST.into(), zones, Kind::Grpc)
     }
 
-    fn serve(address: IpAddr, zones: &[(&str, usize)], is_grpc: bool) -> Self {
+    fn serve(address: IpAddr, zones: &[(&str, usize)], kind: Kind) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .unwrap();
         let counts = Arc::<Mutex<Counts>>::default();
         let asking = Arc::<AtomicU64>::default();
+        let cut = watch::Sender::new(None);
         let mut deaths = BTreeMap::new();
         let mut start = |zone: &str| {
             let _context = runtime.enter();
@@ -73,10 +91,13 @@ impl Backends {
             let (sender, death) = watch::channel(None);
             let server = Server {
                 zone: zone.to_owned(),
-                is_grpc,
+                kind,
+                recent: Arc::default(),
                 counts: Arc::clone(&counts),
                 asking: Arc::clone(&asking),
                 death,
+                cut: cut.subscribe(),
+                lost: Arc::default(),
             };
             // Clients may connect from here on.
             let listener = listen(address, BACKLOG);
@@ -93,6 +114,7 @@ impl Backends {
         Self {
             zones,
             deaths,
+            cut,
             counts,
             asking,
         }
@@ -116,6 +138,11 @@ impl Backends {
     /// Lets all servers of a zone serve again, on the same addresses.
     pub(crate) fn revive(&self, zone: &str) {
         self.set(zone, usize::MAX, None);
+    }
+
+    /// Makes a link lose requests from now on.
+    pub(crate) fn cut(&self, cut: Cut) {
+        self.cut.send_replace(Some(cut));
     }
 
     fn set(&self, zone: &str, hosts: usize, death: Option<Death>) {
@@ -169,13 +196,29 @@ fn listen(address: SocketAddr, backlog: u32) -> TcpListener {
     bind(address).listen(backlog).unwrap()
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Http,
+    /// HTTP, with the load in every response (ORCA).
+    Reporting,
+    Grpc,
+}
+
+/// Requests per second of a server that reports full utilization.
+const CAPACITY: f64 = 60.0;
+
 #[derive(Clone)]
 struct Server {
     zone: String,
-    is_grpc: bool,
+    kind: Kind,
+    /// When the requests of the last second ended.
+    recent: Arc<Mutex<VecDeque<Instant>>>,
     counts: Arc<Mutex<Counts>>,
     asking: Arc<AtomicU64>,
     death: watch::Receiver<Option<Death>>,
+    cut: watch::Receiver<Option<Cut>>,
+    /// Requests that came over a cut link.
+    lost: Arc<AtomicU64>,
 }
 
 impl Server {
@@ -221,7 +264,7 @@ impl Server {
         let mut server = self.clone();
         connections.spawn(async move {
             server.wait_for_other(Some(Death::Hang)).await;
-            let is_grpc = server.is_grpc;
+            let is_grpc = server.kind == Kind::Grpc;
             let service = service_fn(move |request| server.clone().respond(request));
             let stream = TokioIo::new(stream);
             // The connection ends when the proxy closes it.
@@ -245,6 +288,7 @@ impl Server {
     async fn respond(mut self, request: Request<Incoming>) -> hyper::Result<Response<Body>> {
         let from = request.headers().get("x-from");
         let from = from.and_then(|from| from.to_str().ok()).unwrap_or_default();
+        let cut = self.lost_on_link(from);
         let key = (from.to_owned(), self.zone.clone());
         let asks = request.headers().get("endpoint-load-metrics-format");
         if asks.is_some_and(|format| format == "JSON") {
@@ -252,7 +296,11 @@ impl Server {
         }
         // Read the body to its end, or the connection cannot be reused.
         request.into_body().collect().await?;
-        let death = *self.death.borrow();
+        if cut == Some(Death::Hang) {
+            // The other zone never gets an answer.
+            std::future::pending::<()>().await;
+        }
+        let death = cut.or(*self.death.borrow());
         match death {
             Some(Death::Hang | Death::BlackHole) => self.wait_for_other(death).await,
             Some(Death::Slow(time)) => tokio::time::sleep(time).await,
@@ -262,9 +310,38 @@ impl Server {
         Ok(self.response(death == Some(Death::Error)))
     }
 
+    /// Returns what becomes of a request from a zone whose link to this one is cut.
+    fn lost_on_link(&self, from: &str) -> Option<Death> {
+        let cut = (*self.cut.borrow()).filter(|cut| cut.from == from && cut.to == self.zone)?;
+        let number = self.lost.fetch_add(1, Ordering::Relaxed);
+        number.is_multiple_of(cut.one_of).then_some(cut.death)
+    }
+
+    /// Counts a request and returns the load as a header: errors are as cheap as answers.
+    fn load(&self, is_error: bool) -> String {
+        let mut recent = self.recent.lock().unwrap();
+        let now = Instant::now();
+        recent.push_back(now);
+        while recent
+            .front()
+            .is_some_and(|first| now - *first > Duration::from_secs(1))
+        {
+            recent.pop_front();
+        }
+        let rate = recent.len() as f64;
+        let errors = if is_error { rate } else { 0.0 };
+        format!(
+            "TEXT application_utilization={:.4},rps_fractional={rate:.4},eps={errors:.4}",
+            rate / CAPACITY
+        )
+    }
+
     fn response(&self, is_error: bool) -> Response<Body> {
-        let response = Response::builder();
-        if self.is_grpc {
+        let mut response = Response::builder();
+        if self.kind == Kind::Reporting {
+            response = response.header("endpoint-load-metrics", self.load(is_error));
+        }
+        if self.kind == Kind::Grpc {
             let status = if is_error { "14" } else { "0" };
             let trailers = HeaderMap::from_iter([(
                 http::HeaderName::from_static("grpc-status"),

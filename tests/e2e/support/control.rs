@@ -10,6 +10,8 @@ use plimsoll_testing::{Process, plimsoll};
 use rustix::process::Signal;
 use serde_json::Value;
 
+use super::wait_to_see;
+
 /// Running control plane; killed when dropped.
 pub(crate) struct Control {
     pub(crate) xds: SocketAddr,
@@ -129,6 +131,22 @@ impl Control {
     /// Returns a node of the admin API; null if unknown.
     pub(crate) fn node(&self, id: &str) -> Value {
         self.page(&format!("nodes?id={id}"))["nodes"][0].clone()
+    }
+
+    /// Waits until the admin API shows a node as it should be, and returns it.
+    pub(crate) fn wait_for_node(
+        &self,
+        id: &str,
+        what: &str,
+        is: impl FnMut(&Value) -> bool,
+    ) -> Value {
+        wait_to_see(&format!("{id} {what}"), || self.node(id), is)
+    }
+
+    /// Waits until every service of a node is delivered in this form.
+    pub(crate) fn wait_for_delivery(&self, id: &str, form: &str) -> Value {
+        let what = format!("is steered by {form}");
+        self.wait_for_node(id, &what, |node| node["delivery"][0]["delivery"] == form)
     }
 
     /// Returns the status of a resource type on the node's discovery stream, by the end of its

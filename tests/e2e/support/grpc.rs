@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command};
 
 use plimsoll_testing::Process;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::control::{Control, bootstrap};
 use super::open_load::Tally;
@@ -32,6 +32,15 @@ impl Peer {
     /// Starts servers that accept calls and never respond; returns their ports.
     pub(crate) fn serve_hanging(directory: &Path, servers: usize) -> (Self, Vec<u16>) {
         Self::serve_logged(&directory.join("hanging.log"), &vec!["hang"; servers])
+    }
+
+    /// Starts a server for TLS with the files in `directory`; returns its port.
+    pub(crate) fn serve_tls(directory: &Path, zone: &str) -> (Self, u16) {
+        let mut command = python();
+        command.arg("serve_tls").arg(directory).arg(zone);
+        let mut peer = Self::start(command, &directory.join("servers.log"));
+        let ports: Vec<u16> = serde_json::from_str(&peer.line()).unwrap();
+        (peer, ports[0])
     }
 
     fn serve_logged(log: &Path, zones: &[&str]) -> (Self, Vec<u16>) {
@@ -71,6 +80,25 @@ impl Peer {
         Self::start(command, &directory.join(format!("checkout-{zone}.log")))
     }
 
+    /// Starts a C-core client like [`Self::call_within`] that uses TLS as the control plane says,
+    /// with these certificate providers in its bootstrap.
+    pub(crate) fn call_tls(
+        directory: &Path,
+        control: &Control,
+        zone: &str,
+        rate: u32,
+        providers: Value,
+    ) -> Self {
+        let file = bootstrap_file(directory, control.xds, zone);
+        let mut bootstrap: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        bootstrap["certificate_providers"] = providers;
+        std::fs::write(&file, bootstrap.to_string()).unwrap();
+        let mut command = python();
+        command.args(["call_tls", "xds:///orders", &rate.to_string(), "2"]);
+        command.env("GRPC_XDS_BOOTSTRAP", file);
+        Self::start(command, &directory.join(format!("checkout-{zone}.log")))
+    }
+
     /// Starts a C-core client with the output of `plimsoll bootstrap grpc` with these arguments.
     pub(crate) fn call_with(directory: &Path, name: &str, arguments: &[&str], rate: u32) -> Self {
         let file = directory.join(format!("{name}.json"));
@@ -89,13 +117,20 @@ impl Peer {
 
     /// Starts a grpc-js client in `zone` that calls `xds:///orders`.
     pub(crate) fn call_js(directory: &Path, control: &Control, zone: &str, rate: u32) -> Self {
+        Self::start_js(directory, control.xds, zone, &[&rate.to_string()])
+    }
+
+    /// Starts a grpc-js client like [`Self::load`].
+    pub(crate) fn load_js(directory: &Path, control: SocketAddr, zone: &str) -> Self {
+        Self::start_js(directory, control, zone, &["0", "load"])
+    }
+
+    fn start_js(directory: &Path, control: SocketAddr, zone: &str, args: &[&str]) -> Self {
         let mut command = Command::new("node");
-        command.args([JS_PEER, "xds:///orders", &rate.to_string()]);
+        command.args([JS_PEER, "xds:///orders"]).args(args);
         command.env("NODE_PATH", peers().join("grpc-js/node_modules"));
-        command.env(
-            "GRPC_XDS_BOOTSTRAP",
-            bootstrap_file(directory, control.xds, zone),
-        );
+        let file = bootstrap_file(directory, control, zone);
+        command.env("GRPC_XDS_BOOTSTRAP", file);
         Self::start(command, &directory.join(format!("checkout-{zone}.log")))
     }
 
@@ -129,7 +164,7 @@ impl Peer {
         self.command("counts")
     }
 
-    /// Changes the calls per second (grpc-js, and [`Self::load`]).
+    /// Changes the calls per second (grpc-js, [`Self::load`] and [`Self::load_js`]).
     pub(crate) fn set_rate(&mut self, rate: u32) {
         self.command(&format!("rate {rate}"));
     }

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command};
 
 use plimsoll_testing::Process;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::backends::Backends;
 use super::peers;
 
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/management_server.py");
@@ -87,4 +88,40 @@ fn write(directory: &Path, name: &str, resources: &Value) -> String {
     let path = directory.join(format!("{name}.json"));
     std::fs::write(&path, resources.to_string()).unwrap();
     path.display().to_string()
+}
+
+/// Returns a cluster whose assignment has another name, as in many control planes, and one that is
+/// not listed in `services`.
+pub(crate) fn relayed(backends: &Backends, connect_timeout: &str) -> Value {
+    let localities = backends.addresses().iter().map(|(zone, addresses)| {
+        let endpoint = |address: &SocketAddr| {
+            let address = json!({ "address": "127.0.0.1", "port_value": address.port() });
+            json!({ "endpoint": { "address": { "socket_address": address } } })
+        };
+        json!({
+            "locality": { "region": "r1", "zone": zone },
+            "lb_endpoints": addresses.iter().map(endpoint).collect::<Vec<_>>(),
+        })
+    });
+    let localities: Vec<_> = localities.collect();
+    let mut resources = Vec::new();
+    for name in ["orders", "others"] {
+        let assignment = format!("outbound|80||{name}");
+        resources.push(json!({
+            "@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+            "name": name,
+            "type": "EDS",
+            "connect_timeout": connect_timeout,
+            "eds_cluster_config": {
+                "service_name": assignment,
+                "eds_config": { "ads": {}, "resource_api_version": "V3" },
+            },
+        }));
+        resources.push(json!({
+            "@type": "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
+            "cluster_name": assignment,
+            "endpoints": localities,
+        }));
+    }
+    Value::Array(resources)
 }

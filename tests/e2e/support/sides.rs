@@ -15,6 +15,7 @@ use super::control::{Control, bootstrap};
 use super::envoy::{CURRENT, Envoy, EnvoySpec, ingress};
 use super::gate::Gate;
 use super::grpc::Peer;
+use super::management_server::{ManagementServer, relayed};
 use super::open_load::{OpenLoad, Tally};
 use super::proxy::{Proxy, steered};
 use super::{scratch, wait_until};
@@ -36,6 +37,25 @@ pub(crate) enum DataPlane {
     Proxy,
     Client,
     Grpc,
+    GrpcJs,
+}
+
+impl DataPlane {
+    /// Whether it is a gRPC client: it calls by itself, and has no load reporting of its own link.
+    pub(crate) const fn is_grpc(self) -> bool {
+        matches!(self, Self::Grpc | Self::GrpcJs)
+    }
+}
+
+/// What is compared with host counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Routing {
+    Demand,
+    /// Measured demand, behind a relay of another management server.
+    RelayedDemand,
+    /// `load_aware_locality`, compared with weights by host count.
+    Convergent,
+    ObservedLoad,
 }
 
 /// What routes the requests of a side.
@@ -49,6 +69,7 @@ enum Basis {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup {
     pub(crate) data_plane: DataPlane,
+    pub(crate) routing: Routing,
     /// `delivery` of the service.
     pub(crate) delivery: &'static str,
     /// Servers in each zone.
@@ -63,6 +84,8 @@ pub(crate) struct Side {
     /// Between data planes and control plane: only load reports of stock Envoys, otherwise all.
     pub(crate) gate: Gate,
     pub(crate) control: Control,
+    /// Server behind the relay.
+    _relayed: Option<ManagementServer>,
     pub(crate) backends: Arc<Backends>,
     served: Counts,
     is_grpc: bool,
@@ -122,8 +145,18 @@ impl Sides {
         sides.set(per_tick);
         wait_until("the one side is routed by demand, the other is not", || {
             let [by_demand, by_hosts] = sides.window(300);
-            let failed = by_demand.tally.failed + by_hosts.tally.failed;
-            failed == 0 && by_demand.highest_load() < 1.13 && by_hosts.highest_load() > 1.13
+            let (is_level, by_hosts_is_level) = (
+                by_demand.highest_load() < 1.13,
+                by_hosts.highest_load() < 1.13,
+            );
+            let is_ready = match setup.routing {
+                Routing::Demand | Routing::RelayedDemand => is_level && !by_hosts_is_level,
+                // Weights by host count are level as well.
+                Routing::Convergent => is_level && by_hosts_is_level,
+                // No server here is slower than another.
+                Routing::ObservedLoad => true,
+            };
+            is_ready && by_demand.tally.failed + by_hosts.tally.failed == 0
         });
         sides
     }
@@ -190,21 +223,28 @@ impl Sides {
 impl Side {
     fn start(directory: &Path, setup: Setup, basis: Basis) -> Self {
         let zones = ZONES.map(|zone| (zone, setup.hosts));
-        let backends = if setup.data_plane == DataPlane::Grpc {
-            Backends::start_grpc(&zones)
-        } else {
-            Backends::start(&zones)
+        let backends = match setup.routing {
+            _ if setup.data_plane.is_grpc() => Backends::start_grpc(&zones),
+            Routing::Convergent | Routing::ObservedLoad => Backends::start_reporting(&zones),
+            Routing::Demand | Routing::RelayedDemand => Backends::start(&zones),
         };
-        let control = Control::start(directory, &config(&backends, setup, basis));
+        let relayed = (setup.routing == Routing::RelayedDemand)
+            .then(|| ManagementServer::start(directory, &relayed(&backends, "5s")));
+        let config = match &relayed {
+            Some(server) => relay_config(server, setup, basis),
+            None => config(&backends, setup, basis),
+        };
+        let control = Control::start(directory, &config);
         let gate = Gate::to(control.xds);
         let start = |zone| Plane::start(directory, setup.data_plane, zone, control.xds, &gate);
         let side = Self {
             planes: ZONES.map(start).into(),
             gate,
             control,
+            _relayed: relayed,
             backends: Arc::new(backends),
             served: Counts::new(),
-            is_grpc: setup.data_plane == DataPlane::Grpc,
+            is_grpc: setup.data_plane.is_grpc(),
         };
         for address in side.addresses() {
             wait_until("the data plane serves", || get(address, "/").is_some());
@@ -299,6 +339,7 @@ impl Plane {
                 Self::Client(client)
             }
             DataPlane::Grpc => Self::Grpc(Peer::load(directory, gate.address, zone)),
+            DataPlane::GrpcJs => Self::Grpc(Peer::load_js(directory, gate.address, zone)),
         }
     }
 
@@ -326,27 +367,85 @@ fn sum(tallies: &[Tally]) -> Tally {
     sum
 }
 
+/// Clusters and endpoints are those of the other server.
+fn relay_config(server: &ManagementServer, setup: Setup, basis: Basis) -> String {
+    let mode = match basis {
+        Basis::Demand => "ENFORCE",
+        Basis::Hosts => "SHADOW",
+    };
+    format!(
+        "load_reporting: {{interval: 1s}}
+demand: {{smoothing_time_constant: 3s, material_change_bp: 10, heartbeat: 1s}}
+relay: {{address: '{}'}}
+services:
+- mode: {mode}
+  delivery: {}
+  cluster: {{name: orders}}
+",
+        server.address(),
+        setup.delivery,
+    )
+}
+
+/// Returns the policies of a cluster as YAML in one line.
+fn policies(setup: Setup, basis: Basis) -> String {
+    let types = "type.googleapis.com/envoy.extensions.load_balancing_policies";
+    let one = |name: &str, typed: &str| {
+        format!(
+            "{{policies: [{{typed_extension_config: \
+             {{name: envoy.load_balancing_policies.{name}, typed_config: {{{typed}}}}}}}]}}"
+        )
+    };
+    let child = format!("'@type': {types}.round_robin.v3.RoundRobin");
+    let round_robin = |rules: &str| {
+        let rules = format!("locality_lb_config: {{zone_aware_lb_config: {{{rules}}}}}");
+        one("round_robin", &format!("{child}, {rules}"))
+    };
+    match (setup.routing, basis, setup.data_plane) {
+        (Routing::Convergent, Basis::Demand, _) => {
+            let child = one("round_robin", &child);
+            let settings = format!(
+                "'@type': {types}.load_aware_locality.v3.LoadAwareLocality, \
+                 spill_controller: CONVERGENT, endpoint_picking_policy: {child}"
+            );
+            one("load_aware_locality", &settings)
+        }
+        (Routing::Convergent, Basis::Hosts, _) => round_robin("routing_enabled: {value: 0}"),
+        (Routing::ObservedLoad, Basis::Demand, _) => {
+            round_robin("min_cluster_size: 1, locality_basis: OBSERVED_LOAD")
+        }
+        (_, _, DataPlane::Module | DataPlane::Proxy | DataPlane::Client) => {
+            round_robin("min_cluster_size: 1, lrs_rate_config: {staleness_threshold: 5s}")
+        }
+        _ => round_robin("min_cluster_size: 1"),
+    }
+}
+
 /// gRPC clients have no zone-aware routing of their own: SHADOW sends to all hosts alike. What they
 /// are sent without measured demand is routing by host counts, so their control plane asks for the
 /// first report when the test has ended.
 fn config(backends: &Backends, setup: Setup, basis: Basis) -> String {
     let (mode, interval) = match (basis, setup.data_plane) {
         (Basis::Demand, _) => ("ENFORCE", "1s"),
-        (Basis::Hosts, DataPlane::Grpc) => ("ENFORCE", "300s"),
+        (Basis::Hosts, data_plane) if data_plane.is_grpc() => ("ENFORCE", "300s"),
         (Basis::Hosts, _) => ("SHADOW", "1s"),
     };
     let endpoints = backends.endpoints();
-    let policy = "type.googleapis.com/envoy.extensions.load_balancing_policies.round_robin.v3";
-    let rules = match setup.data_plane {
-        DataPlane::Envoy | DataPlane::Envoy139 | DataPlane::Envoy138 | DataPlane::Grpc => "",
-        DataPlane::Module | DataPlane::Proxy | DataPlane::Client => {
-            ", lrs_rate_config: {staleness_threshold: 5s}"
-        }
-    };
     let Setup {
         delivery, field, ..
     } = setup;
     let field = field.trim_start();
+    // Settings of demand are refused beside policies that have no use for it.
+    let service = match setup.routing {
+        Routing::Demand | Routing::RelayedDemand => {
+            format!("mode: {mode}\n  delivery: {delivery}\n  ")
+        }
+        Routing::Convergent | Routing::ObservedLoad if basis == Basis::Hosts => {
+            "mode: 'OFF'\n  ".to_owned()
+        }
+        Routing::Convergent | Routing::ObservedLoad => String::new(),
+    };
+    let policies = policies(setup, basis);
     let timeout = if field.contains("connect_timeout") {
         ""
     } else {
@@ -357,19 +456,11 @@ fn config(backends: &Backends, setup: Setup, basis: Basis) -> String {
 demand: {{smoothing_time_constant: 3s, material_change_bp: 10, heartbeat: 1s}}
 fleets: {{endpoint_stale_after: 5s}}
 services:
-- mode: {mode}
-  delivery: {delivery}
-  cluster:
+- {service}cluster:
     name: orders
     {timeout}
     {field}
-    load_balancing_policy:
-      policies:
-      - typed_extension_config:
-          name: envoy.load_balancing_policies.round_robin
-          typed_config:
-            '@type': {policy}.RoundRobin
-            locality_lb_config: {{zone_aware_lb_config: {{min_cluster_size: 1{rules}}}}}
+    load_balancing_policy: {policies}
   endpoints:
 {endpoints}"
     )

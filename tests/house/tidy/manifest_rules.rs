@@ -29,6 +29,7 @@ const ARROWS: &[Arrows] = &[
             "arc-swap",
             "rand_mt",
             "rand_xoshiro",
+            "schemars",
             "serde",
             "xxhash-rust",
         ]),
@@ -86,6 +87,7 @@ const ARROWS: &[Arrows] = &[
     Arrows {
         name: "plimsoll-control",
         workspace: &[
+            "plimsoll-admin",
             "plimsoll-core",
             "plimsoll-xds",
             "plimsoll-serve",
@@ -148,8 +150,12 @@ const ARROWS: &[Arrows] = &[
     },
 ];
 
-/// Crates for tests, which only dev-dependencies may name.
-const SHARED: [&str; 2] = ["plimsoll-documents", "plimsoll-testing"];
+/// Crates for tests, which dev-dependencies may name whatever the table says.
+const SHARED: [&str; 3] = [
+    "plimsoll-conformance",
+    "plimsoll-documents",
+    "plimsoll-testing",
+];
 
 /// Names of all crates the table knows.
 pub(crate) fn known_crates() -> impl Iterator<Item = &'static str> {

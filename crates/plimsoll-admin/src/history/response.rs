@@ -1,19 +1,22 @@
 //! Response of `/api/v1/history`: the recorded values as columns, one value per time.
 
+use plimsoll_core::model::locality::Locality;
 use serde::{Deserialize, Serialize};
 
 use super::series::{COARSE_STEP_MS, FINE_HORIZON_MS, FINE_STEP_MS, HORIZON_MS, Point, Series};
 use super::{Cluster, History, Recorded};
+use crate::api::rounded;
 use crate::source::Rejection;
-use crate::state::{EventState, LocalityId};
-use crate::what_if::rounded;
+use crate::state::EventState;
 
 /// Selects a part of the history; without fields all of the last hour.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct HistoryQuery {
     /// Only this cluster, with its zones; without it, the sums of every cluster.
     pub cluster: Option<String>,
+    /// Only clusters of this fleet.
     pub fleet: Option<String>,
     /// Time to reach back, such as `15m`; an hour without it.
     pub range: Option<String>,
@@ -56,7 +59,7 @@ pub struct ClusterHistory {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ZoneHistory {
-    pub locality: LocalityId,
+    pub locality: Locality,
     pub load: Vec<Option<f64>>,
     pub demand_requests_per_second: Vec<Option<f64>>,
     pub served_requests_per_second: Vec<Option<f64>>,
@@ -167,7 +170,7 @@ impl Recorded {
     }
 }
 
-fn zone(locality: &LocalityId, points: &[Point]) -> ZoneHistory {
+fn zone(locality: &Locality, points: &[Point]) -> ZoneHistory {
     ZoneHistory {
         locality: locality.clone(),
         load: column(points, |point| point.load),

@@ -8,12 +8,8 @@ use crate::state::EventState;
 const START: u64 = 1_800_000_000_000;
 const SECOND: u64 = 1000;
 
-fn locality(zone: &str) -> LocalityId {
-    LocalityId {
-        region: "r1".to_owned(),
-        zone: zone.to_owned(),
-        sub_zone: String::new(),
-    }
+fn locality(zone: &str) -> Locality {
+    Locality::new("r1", zone, "")
 }
 
 /// A document with two zones, of which the first has this load.
@@ -161,11 +157,11 @@ fn events_are_kept_once_for_an_hour() {
 fn large(at: u64, clusters: usize, fleet: &str) -> DashboardState {
     let zones: Vec<ZoneState> = (0..100)
         .map(|index| ZoneState {
-            locality: LocalityId {
-                region: "europe-west1".to_owned(),
-                zone: format!("europe-west1-zone-{index}"),
-                sub_zone: "rack-1".to_owned(),
-            },
+            locality: Locality::new(
+                "europe-west1",
+                &format!("europe-west1-zone-{index}"),
+                "rack-1",
+            ),
             load: Some(1.0),
             demand_requests_per_second: Some(50.0),
             ..Default::default()

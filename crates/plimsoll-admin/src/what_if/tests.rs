@@ -48,39 +48,40 @@ fn explained(upstream: [u8; 2]) -> Explanation {
 }
 
 #[test]
-fn zones_are_sorted_and_shares_match_the_explanation() {
+fn shares_are_those_of_the_explanations() {
     let (before, after) = (explained([4, 4]), explained([9, 3]));
-    let answer = WhatIfAnswer::new(&before, &after);
-    for (outcome, explanation) in [(&answer.before, &before), (&answer.after, &after)] {
-        let names: Vec<_> = outcome
-            .zones
-            .iter()
-            .map(|zone| zone.locality.zone.as_str())
-            .collect();
-        assert_eq!(names, ["a", "b"]);
-        for zone in &outcome.zones {
-            let mut all = explanation.localities.iter();
-            let own = all.find(|each| each.zone == zone.locality.zone).unwrap();
-            assert_eq!(zone.healthy_hosts, own.healthy);
-            assert_eq!(zone.traffic_share, rounded(own.traffic_share));
-            assert_eq!(zone.load, own.load_factor.map(rounded));
+    let answer = WhatIf::new([&before, &after]);
+    for (shares, explanation) in [(&answer.before, &before), (&answer.after, &after)] {
+        let pairs = shares.localities.iter().zip(&explanation.localities);
+        for (shown, own) in pairs {
+            assert_eq!(shown.locality, own.locality());
+            assert_eq!(shown.hosts, own.healthy);
+            assert_eq!(shown.traffic_share, rounded(own.traffic_share));
+            assert_eq!(shown.load_factor, own.load_factor.map(rounded));
         }
+        assert_eq!(shares.localities.len(), 2);
+        assert_eq!(shares.zones[0].shares.len(), 2);
     }
     // Zone a has three quarters of the proxies and half of the hosts: a quarter of all leaves.
     assert_eq!(answer.before.cross_zone_share, 0.25);
     assert_eq!(answer.after.cross_zone_share, 0.0);
-    let states: Vec<_> = answer
+    let mut states: Vec<_> = answer
         .before
         .zones
         .iter()
-        .map(|zone| zone.state.as_deref())
+        .map(|zone| &*zone.state)
         .collect();
-    assert_eq!(states, [Some("LocalityResidual"), Some("LocalityDirect")]);
+    states.sort_unstable();
+    assert_eq!(states, ["LocalityDirect", "LocalityResidual"]);
+    assert_eq!(answer.enforce, None);
+    let enforced = answer.with_enforce([&after, &before]).enforce.unwrap();
+    assert_eq!(enforced.after.cross_zone_share, 0.25);
 }
 
 #[test]
-fn a_question_with_an_unknown_field_is_refused() {
-    let read = serde_json::from_str::<WhatIfQuestion>(r#"{"cluster": "orders", "host": {}}"#);
-    assert!(read.is_err());
-    assert_eq!(rounded(2.0 / 3.0), 0.667);
+fn a_question_with_an_unknown_field_or_without_cluster_is_refused() {
+    let read = serde_json::from_str::<WhatIfQuestion>;
+    assert!(read(r#"{"cluster": "orders", "fleet": null}"#).is_ok());
+    assert!(read(r#"{"cluster": "orders", "host": {}}"#).is_err());
+    assert!(read("{}").is_err());
 }

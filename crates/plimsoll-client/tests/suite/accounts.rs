@@ -4,14 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::support::actor::{Actor, get, request};
-use crate::support::{endpoints, http2, round_robin};
+use crate::support::{client, endpoints, http2};
 use bytes::Bytes;
 use http::{Method, Request};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper_util::rt::TokioIo;
 use plimsoll_client::{Client, ClusterService, ErrorKind, RequestBody, UpstreamOptions};
-use plimsoll_core::model::locality::Locality;
 use plimsoll_testing::tasks::wait_until;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_stream::wrappers::ReceiverStream;
@@ -19,17 +18,6 @@ use tower_service::Service as _;
 
 /// Issued, succeeded, failed, in progress, dropped.
 type Counts = (u64, u64, u64, u64, u64);
-
-fn client(actors: &[&Actor], options: UpstreamOptions) -> Client {
-    let addresses: Vec<_> = actors.iter().map(|actor| actor.address).collect();
-    let assignment = endpoints("orders", &[("a", &addresses)]);
-    Client::builder()
-        .locality(Locality::zone_only("a"))
-        .cluster_with_endpoints(round_robin("orders"), assignment, options)
-        .seed(7)
-        .try_build()
-        .unwrap()
-}
 
 async fn drain(client: &Client) -> Counts {
     let clusters = client.drain_load_stats(false).await.unwrap();
@@ -270,14 +258,7 @@ async fn http2_streams_that_a_server_has_not_processed_were_never_issued() {
         respond.send_reset(h2::Reason::REFUSED_STREAM);
         while connection.accept().await.is_some() {}
     });
-    let client = Client::builder()
-        .cluster_with_endpoints(
-            round_robin("orders"),
-            endpoints("orders", &[("a", &[address])]),
-            http2(),
-        )
-        .try_build()
-        .unwrap();
+    let client = client(&[address], http2());
     let mut service = client.service("orders").unwrap();
     let error = service.call(request(Method::GET, "/")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Refused);

@@ -1,27 +1,17 @@
 //! Connection limits and lifetimes, pending requests, connect backoff and additional addresses.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::support::actor::{Actor, get, request};
-use crate::support::{bound_socket, endpoints, http2, refused_address, round_robin, with_extras};
+use crate::support::{
+    bound_socket, client, endpoints, http2, refused_address, round_robin, with_extras,
+};
 use http::Method;
 use http_body_util::BodyExt as _;
 use plimsoll_client::{Client, ErrorKind, RequestOptions, RetryPolicy, UpstreamOptions};
 use plimsoll_core::model::health::HealthSignal;
-use plimsoll_core::model::locality::Locality;
 use plimsoll_testing::tasks::wait_until;
 use tower_service::Service as _;
-
-fn client(addresses: &[SocketAddr], options: UpstreamOptions) -> Client {
-    let assignment = endpoints("orders", &[("a", addresses)]);
-    Client::builder()
-        .locality(Locality::zone_only("a"))
-        .cluster_with_endpoints(round_robin("orders"), assignment, options)
-        .seed(7)
-        .try_build()
-        .unwrap()
-}
 
 #[tokio::test]
 async fn pending_requests_share_the_allowed_connections() {

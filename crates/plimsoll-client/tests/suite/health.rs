@@ -5,26 +5,14 @@ use std::time::Duration;
 
 use crate::support::actor::{Actor, get};
 use crate::support::held_time::HeldTime;
-use crate::support::{endpoints, round_robin, with_extras};
+use crate::support::{client, round_robin, with_extras};
 use plimsoll_client::{Client, ClusterService, UpstreamOptions};
-use plimsoll_core::model::locality::Locality;
 use plimsoll_core::model::outlier_detection::{
     ConsecutiveErrors, FailurePercentageEjection, OutlierDetection, OutlierDetectionParts,
 };
 use plimsoll_testing::tasks::wait_until;
 use plimsoll_xds::upstream::{HealthCheck, HealthCheckKind, HealthCheckParts, HttpHealthCheck};
 use tokio::net::TcpListener;
-
-fn client(actors: &[&Actor], options: UpstreamOptions) -> Client {
-    let addresses: Vec<_> = actors.iter().map(|actor| actor.address).collect();
-    let assignment = endpoints("orders", &[("a", &addresses)]);
-    Client::builder()
-        .locality(Locality::zone_only("a"))
-        .cluster_with_endpoints(round_robin("orders"), assignment, options)
-        .seed(7)
-        .try_build()
-        .unwrap()
-}
 
 fn check(kind: HealthCheckKind) -> HealthCheck {
     let short = Some(Duration::from_millis(20));
@@ -267,7 +255,7 @@ async fn added_hosts_do_not_restart_the_checks_of_others() {
         };
         (actor.address, extras)
     };
-    let client = client(&[], checked_once());
+    let client = client::<&Actor>(&[], checked_once());
     let healthy = async |expected| {
         wait_until("checks", async || {
             let why = client.explain("orders").await.unwrap();

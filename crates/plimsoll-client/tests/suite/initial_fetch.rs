@@ -3,6 +3,7 @@
 #![cfg(all(feature = "tonic", feature = "xds"))]
 
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::support::actor::Actor;
@@ -369,8 +370,7 @@ async fn a_control_plane_that_comes_late_loses_no_call() {
     }
     assert_eq!(backend.seen(), 0);
     server.restart();
-    // Longer than the back-off of the discovery stream.
-    tokio::time::advance(Duration::from_millis(60)).await;
+    pass_back_off().await;
     let has_hosts = || {
         let snapshot = client.snapshot("orders");
         snapshot.is_some_and(|snapshot| snapshot.hosts().count() > 0)
@@ -389,6 +389,79 @@ async fn a_control_plane_that_comes_late_loses_no_call() {
     let overflow = stats.get("orders", "upstream_rq_pending_overflow");
     assert_eq!(overflow, Some(0));
     assert_eq!(stats.get("orders", "upstream_rq_active"), Some(0));
+}
+
+/// As above, with hosts that take their time: calls that waited hold all of `max_requests`, while
+/// others still wait and new ones come. None of them is beyond what the limit and the deadline
+/// allow.
+#[tokio::test(start_paused = true)]
+async fn a_late_control_plane_and_slow_hosts_lose_no_call() {
+    const LIMIT: u64 = 1024;
+    /// Responses for each call that starts, so that the calls that waited get theirs, too.
+    const SERVED: u64 = 4;
+    let actor = Actor::start().await;
+    let mut server = Management::start(&[assignment("orders", &[("a", &[actor.address])])]);
+    server.kill();
+    let time = HeldTime::start();
+    let text = "{name: orders, type: EDS, eds_cluster_config: {eds_config: {ads: {}}}, \
+                http2_protocol_options: {}}";
+    let client = Client::builder()
+        .upstream(parse_upstream_cluster(text).unwrap())
+        .xds(xds_options(server.address, Variant::Sotw))
+        .try_build()
+        .unwrap();
+    let service = client.service("orders").unwrap();
+    let mut service = service.with_defaults(RequestOptions {
+        timeout: Some(Duration::from_secs(12)),
+        ..RequestOptions::default()
+    });
+    let mut start = || tokio::spawn(read(service.call(request("/wait"))));
+    let tick = || tokio::time::advance(Duration::from_secs(1) / RATE);
+    let mut calls = Vec::new();
+    for _ in 0..RATE * LATE {
+        calls.push(start());
+        tick().await;
+    }
+    server.restart();
+    pass_back_off().await;
+    let stat = |name| client.stats().get("orders", name).unwrap();
+    let active = || stat("upstream_rq_active");
+    time.until("calls that waited fill the limit", || active() == LIMIT)
+        .await;
+    // No time passes while a host has a call to answer, or the answer is on its way.
+    let good = || actor.seen.good.load(Ordering::Relaxed);
+    let mut served = 0;
+    for _ in 0..3 * RATE {
+        calls.push(start());
+        for _ in 0..SERVED.min(calls.len() as u64 - served) {
+            time.until("a host has a call", || actor.requests() > good())
+                .await;
+            actor.seen.go.notify_one();
+            served += 1;
+            time.until("it answers", || good() == served).await;
+        }
+        assert!(active() <= LIMIT);
+        tick().await;
+    }
+    assert_eq!(served, calls.len() as u64);
+    for call in calls {
+        within(call).await.unwrap();
+    }
+    assert_eq!((actor.requests(), active()), (served, 0));
+    assert_eq!(stat("upstream_rq_pending_overflow"), 0);
+    let stats = client.drain_load_stats(false).await.unwrap();
+    assert_eq!(stats[0].total_dropped_requests, 0);
+}
+
+/// Lets the back-off of the discovery stream pass, several times: it may begin only after the first
+/// step, when the last dial to the server that was away has failed.
+async fn pass_back_off() {
+    for _ in 0..10 {
+        tokio::time::advance(Duration::from_millis(60)).await;
+        for _ in 0..1000 {
+            tokio::task::yield_now().await;
+        }
+    }
 }
 
 async fn read(call: impl Future<Output = Result<Response<ResponseBody>, Error>>) {

@@ -1,7 +1,7 @@
 //! The layer over another HTTP client: hyper-util's, with its own connections.
 
 use crate::support::actor::Actor;
-use crate::support::{Backend, endpoints, refused_address, round_robin};
+use crate::support::{Backend, client, refused_address};
 use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt as _, Empty};
@@ -17,15 +17,7 @@ use tower_service::Service as _;
 async fn requests_of_another_http_client_are_balanced_and_counted() {
     let backends = [Backend::start().await, Backend::start().await];
     let addresses = [backends[0].address, backends[1].address, refused_address()];
-    let client = Client::builder()
-        .cluster_with_endpoints(
-            round_robin("orders"),
-            endpoints("orders", &[("a", &addresses)]),
-            UpstreamOptions::default(),
-        )
-        .seed(7)
-        .try_build()
-        .unwrap();
+    let client = client(&addresses, UpstreamOptions::default());
     let http = legacy::Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
     let mut balanced = client.layer("orders").unwrap().layer(http);
     let (mut good, mut bad) = (0, 0);
@@ -60,16 +52,7 @@ async fn requests_of_another_http_client_are_balanced_and_counted() {
 #[tokio::test]
 async fn a_layer_counts_like_a_service() {
     let actor = Actor::start().await;
-    let client = || {
-        Client::builder()
-            .cluster_with_endpoints(
-                round_robin("orders"),
-                endpoints("orders", &[("a", &[actor.address])]),
-                UpstreamOptions::default(),
-            )
-            .try_build()
-            .unwrap()
-    };
+    let client = || client(&[actor.address], UpstreamOptions::default());
     let (own, other) = (client(), client());
     let mut service = own.service("orders").unwrap();
     let http = legacy::Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
@@ -113,27 +96,28 @@ async fn a_layer_counts_like_a_service() {
         counted.contains(&("upstream_rq_total".to_owned(), 5)),
         "{counted:?}"
     );
-    let times = |client: &Client| {
+    let lines = |client: &Client, name: &str| -> Vec<String> {
         let text = client.metric_families().text(TextFormat::OpenMetrics);
-        let mut lines = text.lines();
-        let line = lines.find(|line| line.contains("upstream_rq_time_milliseconds_count"));
-        line.unwrap().to_owned()
+        let found = text.lines().filter(|line| line.contains(name));
+        found.map(str::to_owned).collect()
     };
-    assert_eq!(times(&other), times(&own));
-    assert!(times(&other).ends_with(" 4"), "{}", times(&other));
+    for (name, total) in [
+        ("upstream_rq_time_milliseconds_count", 4),
+        // Two of 200, one each of 404 and 503.
+        ("upstream_rq_completed_total{", 4),
+    ] {
+        let counted = lines(&other, name);
+        assert_eq!(counted, lines(&own, name));
+        let values = counted.iter().filter_map(|line| line.rsplit(' ').next());
+        let sum: u64 = values.map(|value| value.parse::<u64>().unwrap()).sum();
+        assert_eq!(sum, total, "{counted:?}");
+    }
 }
 
 #[tokio::test]
 async fn dropped_requests_and_bodies_of_another_http_client_end() {
     let actor = Actor::start().await;
-    let client = Client::builder()
-        .cluster_with_endpoints(
-            round_robin("orders"),
-            endpoints("orders", &[("a", &[actor.address])]),
-            UpstreamOptions::default(),
-        )
-        .try_build()
-        .unwrap();
+    let client = client(&[actor.address], UpstreamOptions::default());
     let active = || {
         let snapshot = client.snapshot("orders").unwrap();
         let hosts = snapshot.hosts();

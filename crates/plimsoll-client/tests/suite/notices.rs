@@ -1,7 +1,7 @@
 //! Conditions that operators must know of are logged as warnings: expired reports, panic mode.
 
 use crate::support::actor::{Actor, request};
-use crate::support::{endpoints, round_robin};
+use crate::support::{client, endpoints};
 use http::Method;
 use http_body_util::BodyExt as _;
 use plimsoll_client::{Client, UpstreamOptions};
@@ -71,15 +71,7 @@ async fn panic_is_a_warning() {
     let _guard = tracing::subscriber::set_default(lines.clone());
     let actors = [Actor::start().await, Actor::start().await];
     let addresses = [actors[0].address, actors[1].address];
-    let client = Client::builder()
-        .locality(Locality::zone_only("a"))
-        .cluster_with_endpoints(
-            round_robin("orders"),
-            endpoints("orders", &[("a", &addresses)]),
-            UpstreamOptions::default(),
-        )
-        .try_build()
-        .unwrap();
+    let client = client(&addresses, UpstreamOptions::default());
     for address in addresses {
         let failed = HealthSignal::ActiveCheckFailed;
         (client.update_health("orders", address, failed).await).unwrap();

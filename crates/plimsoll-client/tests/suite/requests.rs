@@ -1,7 +1,5 @@
 //! Requests through a client with fixed endpoints, to real servers on loopback.
 
-use std::net::SocketAddr;
-
 use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt as _, Empty};
@@ -9,30 +7,19 @@ use hyper_util::client::legacy;
 use hyper_util::rt::TokioExecutor;
 use plimsoll_client::settings::EndpointLoadMetricsFormat;
 use plimsoll_client::{Client, ErrorKind, Side, UpstreamOptions};
-use plimsoll_core::model::locality::Locality;
 use plimsoll_testing::tasks::wait_until;
 use tower_layer::Layer as _;
 use tower_service::Service as _;
 
 use crate::support::actor::Actor;
-use crate::support::{Backend, endpoints, get, http2, refused_address, round_robin};
-
-async fn client(addresses: &[SocketAddr], options: UpstreamOptions) -> Client {
-    let assignment = endpoints("orders", &[("a", addresses)]);
-    Client::builder()
-        .locality(Locality::zone_only("a"))
-        .cluster_with_endpoints(round_robin("orders"), assignment, options)
-        .seed(7)
-        .try_build()
-        .unwrap()
-}
+use crate::support::{Backend, client, endpoints, get, http2, refused_address, round_robin};
 
 #[tokio::test]
 async fn round_robin_works_over_http1_and_http2() {
     for options in [UpstreamOptions::default(), http2()] {
         let backends = [Backend::start().await, Backend::start().await];
         let addresses = [backends[0].address, backends[1].address];
-        let client = client(&addresses, options).await;
+        let client = client(&addresses, options);
         let mut service = client.service("orders").unwrap();
         for _ in 0..10 {
             let (status, body) = get(&mut service, "/").await.unwrap();
@@ -47,7 +34,7 @@ async fn round_robin_works_over_http1_and_http2() {
 async fn short_lived_services_balance_together() {
     let backends = [Backend::start().await, Backend::start().await];
     let addresses = [backends[0].address, backends[1].address];
-    let client = client(&addresses, UpstreamOptions::default()).await;
+    let client = client(&addresses, UpstreamOptions::default());
     for _ in 0..10 {
         let mut service = client.service("orders").unwrap();
         get(&mut service, "/").await.unwrap();
@@ -60,7 +47,7 @@ async fn a_refused_connection_is_retried_on_another_host() {
     let alive = Backend::start().await;
     let dead = refused_address();
     for options in [UpstreamOptions::default(), http2()] {
-        let client = client(&[dead, alive.address], options).await;
+        let client = client(&[dead, alive.address], options);
         let mut service = client.service("orders").unwrap();
         for _ in 0..6 {
             let (_, body) = get(&mut service, "/").await.unwrap();
@@ -74,7 +61,7 @@ async fn a_refused_connection_is_retried_on_another_host() {
 async fn https_to_a_cluster_without_tls_is_refused() {
     for options in [UpstreamOptions::default(), http2()] {
         let backend = Backend::start().await;
-        let client = client(&[backend.address], options).await;
+        let client = client(&[backend.address], options);
         let mut service = client.service("orders").unwrap().clone();
         let request = |uri: &str| Request::get(uri).body(Empty::<Bytes>::new()).unwrap();
         let refused = service.call(request("https://orders.example/secret")).await;
@@ -98,7 +85,7 @@ async fn https_to_a_cluster_without_tls_is_refused() {
 
 #[tokio::test]
 async fn errors_name_the_cluster_without_hosts() {
-    let client = client(&[], UpstreamOptions::default()).await;
+    let client = client::<std::net::SocketAddr>(&[], UpstreamOptions::default());
     let mut service = client.service("orders").unwrap();
     let error = get(&mut service, "/").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoHost);
@@ -111,7 +98,7 @@ async fn errors_name_the_cluster_without_hosts() {
 async fn endpoints_and_clusters_change_while_requests_run() {
     let backends = [Backend::start().await, Backend::start().await];
     let [one, two] = [backends[0].address, backends[1].address];
-    let client = client(&[one], UpstreamOptions::default()).await;
+    let client = client(&[one], UpstreamOptions::default());
     let mut service = client.service("orders").unwrap();
     assert_eq!(get(&mut service, "/").await.unwrap().1, one.to_string());
     client
@@ -139,7 +126,7 @@ async fn endpoints_and_clusters_change_while_requests_run() {
 async fn counts_of_removed_hosts_and_clusters_are_reported() {
     let backends = [Backend::start().await, Backend::start().await];
     let [one, two] = [backends[0].address, backends[1].address];
-    let client = client(&[one, two], UpstreamOptions::default()).await;
+    let client = client(&[one, two], UpstreamOptions::default());
     let mut service = client.service("orders").unwrap();
     for path in ["/", "/", "/503", "/"] {
         get(&mut service, path).await.unwrap();
@@ -197,14 +184,7 @@ fn after_its_runtime_ended_a_client_says_so() {
 #[tokio::test]
 async fn a_service_outlives_its_client() {
     let backend = Backend::start().await;
-    let client = Client::builder()
-        .cluster_with_endpoints(
-            round_robin("orders"),
-            endpoints("orders", &[("a", &[backend.address])]),
-            UpstreamOptions::default(),
-        )
-        .try_build()
-        .unwrap();
+    let client = client(&[backend.address], UpstreamOptions::default());
     let mut service = client.service("orders").unwrap();
     let tasks = tokio::runtime::Handle::current().metrics();
     let before = tasks.num_alive_tasks();
@@ -261,7 +241,7 @@ async fn the_circuit_breaker_opens_at_max_requests() {
     let backend = Backend::start().await;
     let mut options = UpstreamOptions::default();
     options.circuit_breakers.max_requests = 0;
-    let client = client(&[backend.address], options).await;
+    let client = client(&[backend.address], options);
     let mut service = client.service("orders").unwrap();
     let error = get(&mut service, "/").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Overflow);

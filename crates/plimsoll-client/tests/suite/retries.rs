@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::support::actor::{Actor, get, request};
 use crate::support::held_time::HeldTime;
 use crate::support::silent::Silent;
-use crate::support::{endpoints, http2, refused_address, round_robin, within};
+use crate::support::{client, endpoints, http2, refused_address, within};
 use bytes::Bytes;
 use http::{Method, Request};
 use http_body_util::{BodyExt as _, Full};
@@ -19,17 +19,6 @@ use plimsoll_core::model::assignment::{
 use plimsoll_core::model::locality::Locality;
 use plimsoll_xds::yaml::parse_cluster;
 use tower_service::Service as _;
-
-fn client(actors: &[&Actor], options: UpstreamOptions) -> Client {
-    let addresses: Vec<_> = actors.iter().map(|actor| actor.address).collect();
-    let assignment = endpoints("orders", &[("a", &addresses)]);
-    Client::builder()
-        .locality(Locality::zone_only("a"))
-        .cluster_with_endpoints(round_robin("orders"), assignment, options)
-        .seed(7)
-        .try_build()
-        .unwrap()
-}
 
 fn retrying(client: &Client, conditions: &str) -> ClusterService {
     let options = RequestOptions {
@@ -165,14 +154,7 @@ async fn a_silent_host_costs_one_connect_timeout() {
     for options in [UpstreamOptions::default(), http2()] {
         for hosts in [vec![silent.address], vec![silent.address, alive.address]] {
             let timeout = options.connect_timeout;
-            let client = Client::builder()
-                .cluster_with_endpoints(
-                    round_robin("orders"),
-                    endpoints("orders", &[("a", &hosts)]),
-                    options.clone(),
-                )
-                .try_build()
-                .unwrap();
+            let client = client(&hosts, options.clone());
             let mut service = client.service("orders").unwrap();
             let started = tokio::time::Instant::now();
             let calls: Vec<_> = hosts
@@ -206,15 +188,7 @@ async fn unsent_requests_are_retried_without_a_budget() {
     let mut options = UpstreamOptions::default();
     options.circuit_breakers.max_retries = 0;
     let hosts = [refused_address(), alive.address];
-    let client = Client::builder()
-        .locality(Locality::zone_only("a"))
-        .cluster_with_endpoints(
-            round_robin("orders"),
-            endpoints("orders", &[("a", &hosts)]),
-            options,
-        )
-        .try_build()
-        .unwrap();
+    let client = client(&hosts, options);
     // Also if a route names the condition that Envoy would need.
     for conditions in ["", "connect-failure", "5xx"] {
         let mut service = retrying(&client, conditions);

@@ -28,7 +28,9 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use plimsoll_client::{ClusterEndpoints, EndpointExtras, Error, ResponseBody, UpstreamOptions};
+use plimsoll_client::{
+    Client, ClusterEndpoints, EndpointExtras, Error, ResponseBody, UpstreamOptions,
+};
 use plimsoll_core::model::assignment::{
     AssignmentParts, ClusterLoadAssignment, LbEndpoint, LocalityParts,
 };
@@ -149,6 +151,35 @@ pub(crate) fn with_extras(
 /// A cluster with round robin.
 pub(crate) fn round_robin(name: &str) -> ClusterConfig {
     parse_cluster(&format!("name: {name}\nlb_policy: ROUND_ROBIN")).unwrap()
+}
+
+/// A server with an address.
+pub(crate) trait Server {
+    fn address(&self) -> SocketAddr;
+}
+
+impl Server for SocketAddr {
+    fn address(&self) -> SocketAddr {
+        *self
+    }
+}
+
+impl Server for &actor::Actor {
+    fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+/// A client in zone `a` of the cluster `orders`, whose hosts are these servers in its zone.
+pub(crate) fn client<S: Server>(servers: &[S], options: UpstreamOptions) -> Client {
+    let addresses: Vec<_> = servers.iter().map(S::address).collect();
+    let assignment = endpoints("orders", &[("a", &addresses)]);
+    Client::builder()
+        .locality(Locality::zone_only("a"))
+        .cluster_with_endpoints(round_robin("orders"), assignment, options)
+        .seed(7)
+        .try_build()
+        .unwrap()
 }
 
 /// Default options, with HTTP/2 enabled.

@@ -1,7 +1,7 @@
 //! `kind.weights`: locality weights and counters after topology changes, load reports and ticks.
 //!
-//! A real balancer computes the weights on its own timer. A case may tick twice at the same time,
-//! which a timer cannot. The balancer's clock therefore runs ahead of the case's clock by one
+//! A cluster of the engine computes the weights on its own timer. A case may tick twice at the same
+//! time, which a timer cannot. The cluster's clock therefore runs ahead of the case's clock by one
 //! period per tick, and before each tick all load reports are delivered again, backdated so that
 //! their ages match the case. The settings come from `settings`.
 
@@ -10,19 +10,15 @@ mod settings;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_core::balancer::Balancer;
 use plimsoll_core::host_source::HostSource;
 use plimsoll_core::model::assignment::{
     AssignmentParts, ClusterLoadAssignment, LbEndpoint, LocalityParts,
 };
-use plimsoll_core::model::cluster::{ClusterConfig, ClusterConfigParts, LocalityPolicy};
 use plimsoll_core::model::endpoint_policy::EndpointPolicy;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::model::orca::OrcaLoadReport;
-use plimsoll_core::snapshot::RoutingSnapshot;
 use plimsoll_core::time::Instant;
 use serde_json::{Map, Value, json};
 
@@ -30,7 +26,7 @@ pub(super) use self::inputs::WeightsInputs;
 use self::inputs::{LocalityInput, PriorityInput, Step};
 use super::cluster;
 use crate::compare::{Outcome, table};
-use crate::{Case, CaseError, CaseResult};
+use crate::{Case, CaseError, CaseResult, Cluster, Engine};
 
 /// Time of the first tick: long enough after the origin that reports can be backdated.
 const START: Instant = Instant::from_secs(1_000_000_000);
@@ -41,12 +37,12 @@ const SOURCES: [(&str, HostSource); 3] = [
     ("all", HostSource::AllHosts),
 ];
 
-pub(super) fn run(case: &Case, inputs: WeightsInputs) -> CaseResult {
-    let mut rig = Rig::new(&inputs)?;
+pub(super) fn run(case: &Case, inputs: WeightsInputs, engine: &dyn Engine) -> CaseResult {
+    let mut rig = Rig::new(&inputs, engine)?;
     for step in inputs.steps {
         match step {
-            Step::Tick {} => rig.tick(),
-            Step::Report(report) => rig.report(&report.hosts(), &report.report()?),
+            Step::Tick {} => rig.tick()?,
+            Step::Report(report) => rig.report(&report.hosts(), &report.report()?)?,
             Step::AdvanceMs { ms } => rig.clock += Duration::from_millis(ms),
             Step::SetTopology { topology } => rig.set_topology(topology)?,
             Step::AttachPolicyData(hosts) => rig.attach_policy_data(&hosts.hosts()),
@@ -56,17 +52,17 @@ pub(super) fn run(case: &Case, inputs: WeightsInputs) -> CaseResult {
 }
 
 struct Rig {
-    balancer: Balancer,
-    config: Arc<ClusterConfig>,
-    /// Time of the balancer; only ticks advance it, so that nothing else fires the timer.
+    cluster: Box<dyn Cluster>,
+    /// Time of the cluster; only ticks advance it, so that nothing else fires the timer.
     now: Instant,
     clock: Duration,
-    snapshot: Arc<RoutingSnapshot>,
+    /// Whether the cluster has got hosts, and with them has computed weights for the first time.
+    ticked: bool,
     topology: Vec<PriorityInput>,
     names: BTreeSet<String>,
     addresses: BTreeMap<String, SocketAddr>,
-    /// All load reports of a host, with their times on the case's clock.
-    reports: BTreeMap<SocketAddr, Vec<(OrcaLoadReport, Duration)>>,
+    /// All load reports, with their hosts and their times on the case's clock.
+    reports: Vec<(SocketAddr, OrcaLoadReport, Duration)>,
     without_policy_data: BTreeSet<String>,
     /// Locality weights after the last tick, by priority.
     weights: Vec<Map<String, Value>>,
@@ -75,34 +71,33 @@ struct Rig {
 }
 
 impl Rig {
-    /// Creates a balancer without the locality policy, which the first tick installs, so that hosts
-    /// can report load before the first tick.
-    fn new(inputs: &WeightsInputs) -> Result<Self, CaseError> {
-        let before = ClusterConfig::try_new(ClusterConfigParts {
-            name: "case".into(),
-            locality_policy: LocalityPolicy::Flat,
-            ..ClusterConfigParts::default()
-        })?;
-        let balancer = Balancer::new(Arc::new(before), own(), START);
-        let mut rig = Self {
-            snapshot: balancer.initial_snapshot(START),
-            balancer,
-            config: cluster(inputs.config.settings()?, EndpointPolicy::default())?,
+    fn new(inputs: &WeightsInputs, engine: &dyn Engine) -> Result<Self, CaseError> {
+        let config = cluster(inputs.config.settings()?, EndpointPolicy::default())?;
+        Ok(Self {
+            cluster: engine.start(&config, &own(), START)?,
             now: START,
             clock: Duration::ZERO,
-            topology: Vec::new(),
+            ticked: false,
+            topology: inputs.topology.clone(),
             names: BTreeSet::new(),
             addresses: BTreeMap::new(),
-            reports: BTreeMap::new(),
+            reports: Vec::new(),
             without_policy_data: inputs.hosts_without_policy_data.iter().cloned().collect(),
             weights: Vec::new(),
             all_local: Vec::new(),
-        };
-        rig.set_topology(inputs.topology.clone())?;
-        Ok(rig)
+        })
     }
 
     fn set_topology(&mut self, topology: Vec<PriorityInput>) -> Result<(), CaseError> {
+        self.topology = topology;
+        if self.ticked {
+            self.deliver_hosts()?;
+        }
+        Ok(())
+    }
+
+    fn deliver_hosts(&mut self) -> Result<(), CaseError> {
+        let topology = self.topology.clone();
         let mut endpoints = Vec::new();
         for (priority, input) in (0..).zip(&topology) {
             for (index, entry) in input.localities.iter().enumerate() {
@@ -119,10 +114,7 @@ impl Rig {
             endpoints,
             ..AssignmentParts::default()
         })?;
-        self.balancer.handle_assignment(assignment, self.now);
-        self.topology = topology;
-        self.update_snapshot();
-        Ok(())
+        Ok(self.cluster.handle_hosts(assignment, self.now)?)
     }
 
     fn endpoints(&mut self, entry: &LocalityInput) -> Result<Vec<LbEndpoint>, CaseError> {
@@ -143,16 +135,20 @@ impl Rig {
         *self.addresses.entry(host.to_owned()).or_insert(address)
     }
 
-    fn report(&mut self, hosts: &[String], report: &OrcaLoadReport) {
+    fn report(&mut self, hosts: &[String], report: &OrcaLoadReport) -> Result<(), CaseError> {
+        if !self.ticked {
+            let reason = "a report before the first tick: the cluster has no hosts yet";
+            return Err(CaseError::inputs(reason));
+        }
         for host in hosts {
             // A host without policy data cannot store the load report.
             if self.without_policy_data.contains(host) {
                 continue;
             }
             let address = self.address(host);
-            let reports = self.reports.entry(address).or_default();
-            reports.push((report.clone(), self.clock));
+            self.reports.push((address, report.clone(), self.clock));
         }
+        Ok(())
     }
 
     fn attach_policy_data(&mut self, hosts: &[String]) {
@@ -161,43 +157,33 @@ impl Rig {
         }
     }
 
-    /// Computes weights: the first tick installs the policy, later ticks fire its timer.
-    fn tick(&mut self) {
-        let first = self.balancer.poll_timeout().is_none();
-        self.now = self.balancer.poll_timeout().unwrap_or(self.now);
-        for host in self.snapshot.hosts() {
-            let reports = self.reports.get(&host.address());
-            for (report, at) in reports.into_iter().flatten() {
+    /// Computes weights: a cluster does so when it gets its first hosts, and then periodically.
+    fn tick(&mut self) -> Result<(), CaseError> {
+        if self.ticked {
+            self.now = self.cluster.poll_timeout().unwrap_or(self.now);
+            for (host, report, at) in &self.reports {
                 let age = u64::try_from((self.clock - *at).as_nanos()).unwrap_or(u64::MAX);
                 let at = Instant::from_nanos(self.now.as_nanos().saturating_sub(age));
-                host.observe_orca(report, &self.config, at);
+                self.cluster.handle_report(*host, report, at);
             }
-        }
-        if first {
-            let config = Arc::clone(&self.config);
-            self.balancer.handle_config(config, self.now);
+            self.cluster.handle_timeout(self.now);
         } else {
-            self.balancer.handle_timeout(self.now);
+            self.ticked = true;
+            self.deliver_hosts()?;
         }
-        self.update_snapshot();
         self.record_weights();
-    }
-
-    fn update_snapshot(&mut self) {
-        while let Some(snapshot) = self.balancer.poll_snapshot() {
-            self.snapshot = snapshot;
-        }
+        Ok(())
     }
 
     /// Records the weights after a tick, because later topology changes would change them.
     fn record_weights(&mut self) {
         self.weights.clear();
         self.all_local.clear();
+        let snapshot = self.cluster.snapshot();
         for (priority, input) in self.topology.iter().enumerate() {
             let (mut weights, mut all_local) = (Map::new(), Map::new());
             for (name, source) in SOURCES {
-                let found = self
-                    .snapshot
+                let found = snapshot
                     .load_aware_weights(priority, source)
                     .unwrap_or_default();
                 let mut by_name: Map<String, Value> = self
@@ -226,7 +212,7 @@ impl Rig {
         json!({
             "weights": self.weights,
             "all_local": self.all_local,
-            "counters": table(self.balancer.load_aware_stats().iter()),
+            "counters": table(self.cluster.load_aware_counters()),
             "shares": self.shares(case),
         })
         .into()

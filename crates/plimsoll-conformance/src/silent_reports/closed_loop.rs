@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::proxy::Proxy;
 use super::{SettingsInput, ZoneInput};
-use crate::CaseResult;
+use crate::{CaseResult, Engine};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -51,8 +51,8 @@ struct World {
     parts: BTreeMap<String, f64>,
 }
 
-pub(super) fn run(inputs: ClosedLoopInputs) -> CaseResult {
-    let proxy = |zone: &ZoneInput| Proxy::new(&inputs.config, &zone.name, &inputs.zones);
+pub(super) fn run(inputs: ClosedLoopInputs, engine: &dyn Engine) -> CaseResult {
+    let proxy = |zone: &ZoneInput| Proxy::new(engine, &inputs.config, &zone.name, &inputs.zones);
     let proxies: Result<_, _> = inputs.zones.iter().map(proxy).collect();
     let mut world = World {
         proxies: proxies?,

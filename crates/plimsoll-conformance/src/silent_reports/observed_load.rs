@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::ZoneInput;
 use super::proxy::Proxy;
-use crate::{CaseError, CaseResult};
+use crate::{CaseError, CaseResult, Engine};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -37,8 +37,8 @@ enum Step {
 /// Requests per second that every host answers.
 const ANSWERED: u32 = 100;
 
-pub(super) fn run(inputs: ObservedLoadInputs) -> CaseResult {
-    let mut proxy = Proxy::with_policy(policy()?, &inputs.own, &inputs.zones)?;
+pub(super) fn run(inputs: ObservedLoadInputs, engine: &dyn Engine) -> CaseResult {
+    let mut proxy = Proxy::with_policy(engine, policy()?, &inputs.own, &inputs.zones)?;
     let (mut shares, mut reasons) = (Vec::new(), Vec::new());
     for step in inputs.steps {
         match step {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::proxy::Proxy;
 use super::{SettingsInput, ZoneInput};
-use crate::CaseResult;
+use crate::{CaseResult, Engine};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -47,8 +47,8 @@ enum Step {
     Observe {},
 }
 
-pub(super) fn run(inputs: OpenLoopInputs) -> CaseResult {
-    let mut proxy = Proxy::new(&inputs.config, &inputs.own, &inputs.zones)?;
+pub(super) fn run(inputs: OpenLoopInputs, engine: &dyn Engine) -> CaseResult {
+    let mut proxy = Proxy::new(engine, &inputs.config, &inputs.own, &inputs.zones)?;
     let (mut shares, mut reasons, mut stale) = (Vec::new(), Vec::new(), Vec::new());
     let mut counted = 0;
     for step in inputs.steps {

@@ -1,11 +1,11 @@
-//! One proxy of a case: a balancer with its timer, the hosts of its snapshot, and measured demand.
+//! One proxy of a case: a cluster of the engine with its timer, the hosts of its snapshot, and
+//! measured demand.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_core::balancer::Balancer;
 use plimsoll_core::host::{Host, RequestOutcome};
 use plimsoll_core::host_source::HostSource;
 use plimsoll_core::locality_picking::demand::FractionMap;
@@ -15,35 +15,36 @@ use plimsoll_core::model::assignment::{
 use plimsoll_core::model::cluster::{ClusterConfig, ClusterConfigParts, LocalityPolicy};
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::model::orca::OrcaLoadReport;
-use plimsoll_core::snapshot::RoutingSnapshot;
 use plimsoll_core::time::Instant;
 use plimsoll_core::units::BasisPoints;
 
 use super::{SettingsInput, ZoneInput};
-use crate::CaseError;
+use crate::{CaseError, Cluster, Engine};
 
 /// Requests per second that a host reports if it reports errors.
 const REPORTED_RATE: f64 = 50.0;
+/// Counter of localities whose reports have expired.
+const STALE_LOCALITIES: &str = "stale_locality_total";
 
 pub(super) struct Proxy {
-    balancer: Balancer,
-    config: Arc<ClusterConfig>,
-    snapshot: Arc<RoutingSnapshot>,
+    cluster: Box<dyn Cluster>,
     now: Instant,
     fractions: FractionMap,
 }
 
 impl Proxy {
     pub(super) fn new(
+        engine: &dyn Engine,
         settings: &SettingsInput,
         own: &str,
         zones: &[ZoneInput],
     ) -> Result<Self, CaseError> {
         let policy = LocalityPolicy::LoadAwareLocality(settings.settings()?);
-        Self::with_policy(policy, own, zones)
+        Self::with_policy(engine, policy, own, zones)
     }
 
     pub(super) fn with_policy(
+        engine: &dyn Engine,
         locality_policy: LocalityPolicy,
         own: &str,
         zones: &[ZoneInput],
@@ -54,25 +55,20 @@ impl Proxy {
             ..ClusterConfigParts::default()
         })?);
         let now = Instant::from_secs(1_000_000);
-        let balancer = Balancer::new(Arc::clone(&config), Locality::zone_only(own), now);
         let mut proxy = Self {
-            snapshot: balancer.initial_snapshot(now),
-            balancer,
-            config,
+            cluster: engine.start(&config, &Locality::zone_only(own), now)?,
             now,
             fractions: FractionMap::default(),
         };
         let fleet = assignment(20, zones, |_| 1)?;
-        proxy.balancer.handle_fleet_assignment(fleet, now);
+        proxy.cluster.handle_fleet(fleet, now)?;
         proxy.set_hosts(zones)?;
         Ok(proxy)
     }
 
     pub(super) fn set_hosts(&mut self, zones: &[ZoneInput]) -> Result<(), CaseError> {
         let upstream = assignment(10, zones, |zone| zone.hosts)?;
-        self.balancer.handle_assignment(upstream, self.now);
-        self.update_snapshot();
-        Ok(())
+        Ok(self.cluster.handle_hosts(upstream, self.now)?)
     }
 
     /// Sets the measured fractions that arrive every second from now on; none if it is empty.
@@ -93,23 +89,30 @@ impl Proxy {
 
     /// Reports a utilization for the first `hosts` hosts of a zone, and the part of their requests
     /// that fail, if it is known.
-    pub(super) fn report(&self, zone: &str, utilization: f64, failed: Option<f64>, hosts: usize) {
+    pub(super) fn report(
+        &mut self,
+        zone: &str,
+        utilization: f64,
+        failed: Option<f64>,
+        hosts: usize,
+    ) {
         let report = OrcaLoadReport {
             application_utilization: utilization,
             rps_fractional: if failed.is_some() { REPORTED_RATE } else { 0.0 },
             eps: failed.unwrap_or(0.0) * REPORTED_RATE,
             ..OrcaLoadReport::default()
         };
-        for host in self.hosts_of(zone).take(hosts) {
-            host.observe_orca(&report, &self.config, self.now);
+        for host in self.hosts_of(zone).into_iter().take(hosts) {
+            let (address, now) = (host.address(), self.now);
+            self.cluster.handle_report(address, &report, now);
         }
     }
 
     /// Sends requests to the hosts of a zone; the first `succeeded` of them succeed.
     pub(super) fn send(&self, zone: &str, [succeeded, failed]: [usize; 2]) {
-        let hosts: Vec<_> = self.hosts_of(zone).collect();
-        let hosts = hosts.iter().cycle().take(succeeded + failed);
-        for (number, host) in hosts.enumerate() {
+        let hosts = self.hosts_of(zone);
+        let requests = hosts.iter().cycle().take(succeeded + failed);
+        for (number, host) in requests.enumerate() {
             host.begin_request().finish(if number < succeeded {
                 RequestOutcome::Success
             } else {
@@ -129,36 +132,33 @@ impl Proxy {
         }
     }
 
-    fn hosts_of(&self, zone: &str) -> impl Iterator<Item = &Arc<Host>> {
-        let hosts = self.snapshot.hosts();
-        hosts.filter(move |host| host.locality().zone() == zone)
+    fn hosts_of(&self, zone: &str) -> Vec<Arc<Host>> {
+        let snapshot = self.cluster.snapshot();
+        let hosts = snapshot.hosts().cloned();
+        hosts
+            .filter(|host| host.locality().zone() == zone)
+            .collect()
     }
 
     /// Lets a second pass: demand arrives, then the timer fires whenever it is due.
     pub(super) fn pass_second(&mut self) {
         if !self.fractions.is_empty() {
             let fractions = self.fractions.clone();
-            self.balancer.handle_observed_traffic(fractions, self.now);
+            self.cluster.handle_observed_traffic(fractions, self.now);
         }
         let end = self.now.saturating_add(Duration::from_secs(1));
-        while let Some(at) = self.balancer.poll_timeout().filter(|&at| at <= end) {
+        while let Some(at) = self.cluster.poll_timeout().filter(|&at| at <= end) {
             self.now = at.max(self.now);
-            self.balancer.handle_timeout(self.now);
+            self.cluster.handle_timeout(self.now);
         }
         self.now = end;
-        self.update_snapshot();
-    }
-
-    fn update_snapshot(&mut self) {
-        while let Some(snapshot) = self.balancer.poll_snapshot() {
-            self.snapshot = snapshot;
-        }
     }
 
     /// Returns each zone's share of the requests of this proxy.
     pub(super) fn shares(&self) -> BTreeMap<String, f64> {
         let weights = self
-            .snapshot
+            .cluster
+            .snapshot()
             .load_aware_weights(0, HostSource::HealthyHosts);
         let weights = weights.unwrap_or_default().weights;
         let total: f64 = weights.iter().map(|(_, weight)| weight).sum();
@@ -173,7 +173,8 @@ impl Proxy {
 
     /// Returns each zone's share of the requests of this proxy, under zone-aware routing.
     pub(super) fn zone_aware_shares(&self) -> BTreeMap<String, f64> {
-        let localities = self.snapshot.explain_at(self.now).localities.into_iter();
+        let explanation = self.cluster.snapshot().explain_at(self.now);
+        let localities = explanation.localities.into_iter();
         localities
             .map(|locality| (locality.zone, locality.expected_share))
             .collect()
@@ -181,11 +182,13 @@ impl Proxy {
 
     /// Returns how many localities were counted as stale so far.
     pub(super) fn stale_localities(&self) -> u64 {
-        self.balancer.load_aware_stats().stale_locality_total.get()
+        let counters = self.cluster.load_aware_counters().into_iter();
+        let stale = counters.filter(|(name, _)| *name == STALE_LOCALITIES);
+        stale.map(|(_, count)| count).sum()
     }
 
     pub(super) fn reason(&self) -> String {
-        self.snapshot.explain_at(self.now).reason
+        self.cluster.snapshot().explain_at(self.now).reason
     }
 }
 

@@ -79,16 +79,16 @@ pub(super) struct RuntimeInput {
 #[serde(deny_unknown_fields)]
 pub(super) struct HostSetInput {
     #[serde(default)]
-    has_local_locality: bool,
-    localities: Vec<LocalityInput>,
+    pub(super) has_local_locality: bool,
+    pub(super) localities: Vec<LocalityInput>,
     /// Sizes of the lists over all localities, if they differ from the sums.
     #[serde(default)]
-    flat: FlatInput,
+    pub(super) flat: FlatInput,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct FlatInput {
+pub(super) struct FlatInput {
     hosts: Option<u64>,
     healthy: Option<u64>,
     degraded: Option<u64>,
@@ -181,13 +181,16 @@ pub(super) fn measured_demand(
     fractions: &[LiteralFraction],
     fleet: &HostSetCounts,
 ) -> Result<Demand, CaseError> {
+    Demand::from_fractions(&fraction_map(fractions)?, fleet)
+        .ok_or_else(|| CaseError::inputs("measured_fractions have no demand"))
+}
+
+pub(super) fn fraction_map(fractions: &[LiteralFraction]) -> Result<FractionMap, CaseError> {
     let fraction = |given: &LiteralFraction| {
         let share = BasisPoints::new(given.basis_points, "measured_fractions")?;
         Ok((Locality::from(&given.locality), share))
     };
-    let fractions: Result<FractionMap, CaseError> = fractions.iter().map(fraction).collect();
-    Demand::from_fractions(&fractions?, fleet)
-        .ok_or_else(|| CaseError::inputs("measured_fractions have no demand"))
+    fractions.iter().map(fraction).collect()
 }
 
 pub(super) fn host_set(input: &HostSetInput) -> HostSetCounts {

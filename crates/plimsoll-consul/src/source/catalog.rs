@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use plimsoll_core::log_line;
 use plimsoll_core::time::Instant;
-use plimsoll_serve::discovery::{SourceCounts, draw};
+use plimsoll_serve::discovery::draw;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -114,17 +114,11 @@ impl Catalog {
                 return Ok(());
             }
         };
-        let mut counts = SourceCounts::default();
-        match self.query.handle_answer(meta, now) {
+        let answer = self.query.handle_answer(meta, now);
+        match answer {
             Answer::TooOld => return Ok(()),
-            Answer::Unchanged => counts.confirmations = 1,
-            Answer::State {
-                is_reset,
-                is_continuous,
-            } => {
-                counts.lists = 1;
-                counts.events = u64::from(is_continuous);
-                counts.resets = u64::from(is_reset);
+            Answer::Unchanged => {}
+            Answer::State { is_reset, .. } => {
                 if is_reset {
                     let datacenter = self.progress.datacenter();
                     log_line!(log_lines::INDEX_RESET, datacenter);
@@ -133,7 +127,7 @@ impl Catalog {
             }
         }
         self.progress
-            .answered(Kind::Catalog, &self.own_name, counts);
+            .answered(Kind::Catalog, &self.own_name, answer.counts());
         Ok(())
     }
 
@@ -175,10 +169,7 @@ impl Catalog {
         let (shared, progress) = (Arc::clone(&self.shared), Arc::clone(&self.progress));
         let health = Health::new(self.number, service, shared, progress, self.updates.clone());
         self.shared.services.send_modify(|services| *services += 1);
-        let task = tokio::spawn(async move {
-            // It ends when the source is shutting down.
-            let _ = health.run().await;
-        });
+        let task = self.shared.tasks.spawn(health.run());
         Followed {
             task,
             expires: None,

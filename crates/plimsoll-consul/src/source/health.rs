@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::log_line;
-use plimsoll_serve::discovery::{SourceCounts, draw};
+use plimsoll_serve::discovery::draw;
 use tokio::sync::mpsc;
 
 use super::catalog::Stopped;
@@ -129,31 +129,22 @@ impl Health {
                 return Ok(());
             }
         };
-        let mut counts = SourceCounts::default();
-        match self.query.handle_answer(meta, now) {
-            Answer::TooOld => return Ok(()),
-            Answer::Unchanged => {
-                counts.confirmations = 1;
-                self.progress.answered(Kind::Health, &self.service, counts);
-                return Ok(());
-            }
-            Answer::State {
-                is_continuous,
-                is_reset,
-            } => {
-                counts.lists = 1;
-                counts.events = u64::from(is_continuous);
-                counts.resets = u64::from(is_reset);
-                let options = &self.shared.options;
-                let region = options.datacenters[self.datacenter].region.as_deref();
-                let (listed, invalid) = merge(&entries, region, &options.merge);
-                self.log_invalid(invalid);
-                let before = self.instances.held();
-                self.instances.handle_answer(listed, is_continuous, now);
-                self.log_held(before);
-            }
+        let answer = self.query.handle_answer(meta, now);
+        if answer == Answer::TooOld {
+            return Ok(());
         }
+        let counts = answer.counts();
         self.progress.answered(Kind::Health, &self.service, counts);
+        let Answer::State { is_continuous, .. } = answer else {
+            return Ok(());
+        };
+        let options = &self.shared.options;
+        let region = options.datacenters[self.datacenter].region.as_deref();
+        let (listed, invalid) = merge(&entries, region, &options.merge);
+        self.log_invalid(invalid);
+        let before = self.instances.held();
+        self.instances.handle_answer(listed, is_continuous, now);
+        self.log_held(before);
         self.publish().await
     }
 

@@ -47,7 +47,7 @@ pub(crate) fn options(agent: SocketAddr) -> SourceOptions {
 impl Watched {
     pub(crate) fn start(options: SourceOptions) -> Self {
         Self {
-            source: Source::start(options),
+            source: plimsoll_consul::start(options),
             seen: BTreeMap::new(),
             batches: 0,
         }

@@ -23,7 +23,7 @@ use crate::unreported::Subscriptions;
 
 /// All metrics of the control plane.
 #[rustfmt::skip]
-pub static METRICS: [Metric; 100] = [
+pub static METRICS: [Metric; 101] = [
     Metric::new("plimsoll_control_build_info", Info, &["version"],
         "Version of the control plane; always 1"),
     Metric::new("plimsoll_control_fleets", Gauge, &[],
@@ -127,6 +127,9 @@ pub static METRICS: [Metric; 100] = [
          says where demand is"),
     Metric::new("plimsoll_control_cluster_target_utilization_ratio", Gauge, &["cluster"],
         "Target utilization of a service with an objective other than `LEVEL`, 0 to 1"),
+    Metric::new("plimsoll_control_cluster_planned_usd_per_month", Gauge, &["cluster", "objective"],
+        "Estimated cost of requests between zones by the plan of a service for the demand of all \
+         fleets, with its `own` objective and with `level`; absent with `LEVEL` and one price"),
     Metric::new("plimsoll_control_zone_planned_utilization_ratio", Gauge,
         &["cluster", "locality"],
         "Utilization of a zone as planned for the demand of all fleets, for services with a target \
@@ -154,8 +157,8 @@ pub static METRICS: [Metric; 100] = [
     Metric::new("plimsoll_control_cluster_fraction_age_seconds", Gauge, &["fleet", "cluster"],
         "Time since the fractions of an upstream cluster were confirmed"),
     Metric::new("plimsoll_control_plans_total", Counter, &["cause"],
-        "Plans of the planner by cause: `heartbeat`, `fractions_moved`, `zones_changed`, \
-         `first_data`, `warmed_up`, `no_data`"),
+        "Plans of the planner by cause: `heartbeat`, `confirmation`, `fractions_moved`, \
+         `zones_changed`, `first_data`, `warmed_up`, `no_data`"),
     Metric::new("plimsoll_control_clusters", Gauge, &["mode"],
         "Configured services by mode"),
     Metric::new("plimsoll_control_cluster_ramp_percent", Gauge, &["cluster"],
@@ -313,11 +316,11 @@ pub(crate) async fn families(context: &Context) -> Result<Families, Stopped> {
         let details = load::Details::new(&inspected);
         let mut values = gauges::of_state(state, &subscriptions, &inspected, &details, now);
         gauges::add_store(&mut values, state, store.as_deref());
-        (values, state.config().operation.cost)
+        values
     };
-    let (mut values, cost) = context.handle.inspect(inspect).await?;
+    let mut values = context.handle.inspect(inspect).await?;
     present::add_zeros(&mut values);
-    load::add(&mut values, &lines, &load::Details::new(&lines), &cost);
+    load::add(&mut values, &lines, &load::Details::new(&lines));
     values.add("build_info", &[env!("CARGO_PKG_VERSION")], 1);
     gauges::add_streams(&mut values, &context.handle);
     add_counters(&mut values, &context.handle);

@@ -7,11 +7,12 @@ mod clusters;
 mod load;
 mod nodes;
 mod replicas;
-mod what_if;
+mod verdict;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_admin::api::rounded;
 use plimsoll_core::counts::{HostSetCounts, LocalityCounts};
 use plimsoll_core::planner::ScopeView;
 use plimsoll_core::planner::fractions::ZoneFraction;
@@ -27,13 +28,14 @@ use crate::events::reasons::Reason as _;
 use crate::relay::RelayStatus;
 use crate::run::Bound;
 use crate::state::State;
+use crate::verdict::Verdict;
 
 pub(super) use audit::{AuditQuery, audit};
 pub(super) use clusters::clusters;
+pub use load::{general_cost, planned_cost, total_load, zone_load};
 pub(super) use load::{load, load_line};
 pub(super) use nodes::{node_page, nodes};
 pub(super) use replicas::replicas;
-pub(super) use what_if::what_if;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct ListQuery {
@@ -52,6 +54,7 @@ pub(super) fn status(
     upstreams: RelayStatus,
     bound: Bound,
     insecure: bool,
+    verdict: &Verdict,
 ) -> Status {
     let fleets = state.fleets();
     let nodes: usize = fleets.iter().map(|(_, members)| members.len()).sum();
@@ -68,6 +71,7 @@ pub(super) fn status(
         insecure,
         admin: bound.admin,
         read_only: bound.read_only,
+        verdict: verdict::verdict(verdict),
         fleets: fleets.iter().count(),
         nodes,
         clusters: config.services.len(),
@@ -138,7 +142,7 @@ fn is_warming_up(state: &State, fleet: &Arc<str>, now: Instant) -> bool {
 
 fn zones(nodes: &HostSetCounts) -> Vec<FleetZone> {
     let zone = |slot: &LocalityCounts| FleetZone {
-        locality: (&slot.locality).into(),
+        locality: slot.locality.clone(),
         nodes: slot.all,
     };
     nodes.localities.iter().map(zone).collect()
@@ -146,7 +150,7 @@ fn zones(nodes: &HostSetCounts) -> Vec<FleetZone> {
 
 fn demand(scope: &ScopeView<'_>) -> Demand {
     let zones = scope.demand().map(|zone| ZoneDemand {
-        locality: zone.locality.into(),
+        locality: zone.locality.clone(),
         reporters: zone.reporters,
         requests_per_second: rounded(zone.raw_per_second),
         smoothed_requests_per_second: rounded(zone.smoothed_per_second),
@@ -228,7 +232,7 @@ const fn basis(delivered: &[ZoneFraction]) -> &'static str {
 
 fn fractions(zones: &[ZoneFraction]) -> Vec<Fraction> {
     let zone = |zone: &ZoneFraction| Fraction {
-        locality: (&zone.locality).into(),
+        locality: zone.locality.clone(),
         fraction_bp: zone.fraction.get(),
         requests_per_second: rounded(zone.rate_per_second),
         reporters: zone.reporters,
@@ -237,11 +241,7 @@ fn fractions(zones: &[ZoneFraction]) -> Vec<Fraction> {
     zones.iter().map(zone).collect()
 }
 
-fn millis(duration: Duration) -> u64 {
+/// Returns a duration in whole milliseconds.
+pub fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Rounds to three decimals, which is more than the precision of any rate or share here.
-fn rounded(number: f64) -> f64 {
-    (number * 1000.0).round() / 1000.0
 }

@@ -1,14 +1,15 @@
-//! Types of the responses. Their JSON Schemas, with the feature `schema`, are in [`schemas`].
+//! Types of the responses that only the control plane has; `plimsoll_admin` has those that the
+//! dashboard shares, and plimsoll-core the explanations. `openapi` describes all of them.
 //!
-//! Field names are stable; docs/admin-api.md describes each. `/api/v1/explain` responds with the
-//! `Explanation` of plimsoll-core.
+//! Field names are stable; docs/admin-api.md describes each.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use plimsoll_core::explain::StateName;
+use plimsoll_admin::api::{Cost, PlannedCost, TotalLoad, ZoneLoad};
+use plimsoll_core::explain::Explanation;
 use plimsoll_core::locality_picking::zone_aware::Reason;
-use plimsoll_core::model::locality::Locality as CoreLocality;
+use plimsoll_core::model::locality::Locality;
 
 use crate::audit::{AuditKind, Change};
 use crate::relay::RelayStatus;
@@ -36,11 +37,6 @@ responses! {
     Index {
         paths: Vec<String>,
     }
-    Locality {
-        region: String,
-        zone: String,
-        sub_zone: String,
-    }
 
     /// Response to requests for `/api/v1/reload`.
     Reloaded {
@@ -55,12 +51,28 @@ responses! {
         insecure: bool,
         admin: Option<SocketAddr>,
         read_only: Option<SocketAddr>,
+        verdict: Verdict,
         fleets: usize,
         nodes: usize,
         clusters: usize,
         discovery_streams: usize,
         load_reporting_interval_ms: u64,
         configuration: Configuration,
+    }
+    Verdict {
+        severity: &'static str,
+        kind: &'static str,
+        /// All three parts, as one sentence.
+        text: String,
+        what: String,
+        why: Option<String>,
+        remedy: Option<String>,
+        fleet: Option<Arc<str>>,
+        cluster: Option<Arc<str>>,
+        locality: Option<Locality>,
+        /// Path of this API that says more.
+        see: Option<String>,
+        others: usize,
     }
     Relay {
         address: String,
@@ -252,7 +264,6 @@ responses! {
     Weights {
         receiver: Locality,
         weights: Vec<Weight>,
-        #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
         off: Option<Reason>,
     }
     Weight {
@@ -292,13 +303,22 @@ responses! {
     Load {
         total: usize,
         offset: usize,
-        cost: Cost,
+        cost: Prices,
         load_lines: Vec<LoadLine>,
     }
-    Cost {
+    /// Prices of traffic between zones.
+    Prices {
+        #[serde(flatten)]
+        general: Cost,
+        /// US dollars per gigabyte between regions.
+        usd_per_gigabyte_between_regions: f64,
+        /// Pairs of zones or regions with a price of their own.
+        between: Vec<PairPrice>,
+    }
+    PairPrice {
+        from: Locality,
+        to: Locality,
         usd_per_gigabyte: f64,
-        bytes_per_request: f64,
-        assumed: bool,
     }
     LoadLine {
         fleet: Arc<str>,
@@ -309,6 +329,10 @@ responses! {
         warming_up: bool,
         /// Target utilization of the service's objective, 0 to 1; `null` if it is `LEVEL`.
         target_utilization: Option<f64>,
+        /// Prices of the service; what it does not say is as in the file.
+        cost: Prices,
+        /// `null` without an objective other than `LEVEL` and without prices that differ.
+        planned: Option<PlannedCost>,
         /// Why host counts decide although demand should steer, as a clause; `null` if it steers.
         withheld: Option<String>,
         demand_requests_per_second: f64,
@@ -318,13 +342,6 @@ responses! {
         enforce: Option<TotalLoad>,
         enforce_unknown: Option<&'static str>,
         zones: Vec<ZoneLine>,
-    }
-    TotalLoad {
-        requests_per_second: f64,
-        cross_zone_requests_per_second: f64,
-        kept_local: Option<f64>,
-        highest_load: Option<f64>,
-        usd_per_month: f64,
     }
     ZoneLine {
         locality: Locality,
@@ -339,87 +356,28 @@ responses! {
         fails: bool,
         /// Zones of the proxies whose requests here fail, if those of others do not.
         fails_only_from: Vec<Locality>,
-        /// What the objective of the service plans for the demand of all fleets; `null` with
-        /// `LEVEL`.
+        /// What is planned for the demand of all fleets; `null` with `LEVEL` and one price.
         planned: Option<PlannedZone>,
         seen: Option<ZoneLoad>,
         now: Option<ZoneLoad>,
         enforce: Option<ZoneLoad>,
     }
     PlannedZone {
-        /// Requests per second that the healthy hosts of the zone serve at utilization 1.
-        capacity_requests_per_second: f64,
-        /// Planned utilization; `null` without healthy hosts.
+        /// Requests per second that the healthy hosts of the zone serve at utilization 1; `null`
+        /// without `capacity`.
+        capacity_requests_per_second: Option<f64>,
+        /// Planned utilization; `null` without healthy hosts or `capacity`.
         utilization: Option<f64>,
-        /// Hosts of weight 1 that the zone's own demand needs at the target.
-        wanted_hosts: u64,
+        /// Hosts of weight 1 that the zone's own demand needs at the target; `null` with `LEVEL`.
+        wanted_hosts: Option<u64>,
         /// How the requests of the zone are planned.
         text: Arc<str>,
     }
-    ZoneLoad {
-        served_requests_per_second: f64,
-        load: Option<f64>,
-        kept_local: Option<f64>,
+    /// Response to requests for `/api/v1/explain`.
+    Explained {
+        #[serde(flatten)]
+        explanation: Explanation,
+        /// Load line of the cluster and fleet; `null` if there is none.
+        load_line: Option<LoadLine>,
     }
-
-    /// Response to requests for `/api/v1/what-if`.
-    WhatIf {
-        cluster: String,
-        before: Shares,
-        after: Shares,
-        enforce: EnforcedShares,
-    }
-    EnforcedShares {
-        before: Shares,
-        after: Shares,
-    }
-    Shares {
-        localities: Vec<LocalityShares>,
-        zones: Vec<ZoneShares>,
-        notes: Vec<String>,
-    }
-    LocalityShares {
-        locality: Locality,
-        hosts: u64,
-        demand_share: f64,
-        capacity_share: f64,
-        traffic_share: f64,
-        load_factor: Option<f64>,
-    }
-    ZoneShares {
-        locality: Locality,
-        #[cfg_attr(feature = "schema", schemars(with = "String"))]
-        state: StateName,
-        kept_local: f64,
-        /// In the order of `localities`.
-        shares: Vec<f64>,
-    }
-}
-
-impl From<&CoreLocality> for Locality {
-    fn from(locality: &CoreLocality) -> Self {
-        Self {
-            region: locality.region().to_owned(),
-            zone: locality.zone().to_owned(),
-            sub_zone: locality.sub_zone().to_owned(),
-        }
-    }
-}
-
-/// Returns the JSON Schema of the responses by path; that of errors has no path.
-#[cfg(feature = "schema")]
-pub fn schemas() -> [(&'static str, schemars::Schema); 11] {
-    [
-        ("", schemars::schema_for!(Error)),
-        ("/api/v1", schemars::schema_for!(Index)),
-        ("/api/v1/status", schemars::schema_for!(Status)),
-        ("/api/v1/fleets", schemars::schema_for!(Fleets)),
-        ("/api/v1/nodes", schemars::schema_for!(Nodes)),
-        ("/api/v1/replicas", schemars::schema_for!(Replicas)),
-        ("/api/v1/clusters", schemars::schema_for!(Clusters)),
-        ("/api/v1/audit", schemars::schema_for!(Audit)),
-        ("/api/v1/load", schemars::schema_for!(Load)),
-        ("/api/v1/what-if", schemars::schema_for!(WhatIf)),
-        ("/api/v1/reload", schemars::schema_for!(Reloaded)),
-    ]
 }

@@ -3,7 +3,7 @@
 //! Only `reload` changes something; `what-if` is a POST request because its parameters may be long.
 //! Responses are built in `report`, error responses in `failure`.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use super::failure::{ApiError, body_error};
 use super::{metrics, report, responses};
-use crate::explain::{Question, Routing};
+use crate::explain::Question;
 use crate::load_line::LoadLine;
 use crate::replicas::Replicas;
 use crate::run::Context;
@@ -40,14 +40,14 @@ pub fn router() -> AdminRouter<Context> {
         index,
         error: |status, error| ApiError::new(status, error).into_response(),
     };
-    AdminRouter::new(format, "/api/v1")
+    with_description(AdminRouter::new(format, "/api/v1"))
         .get("/healthz", "", "`ok` if the writer responds within 5 s, else 503", healthy)
         .get("/readyz", "",
             "`ready` when a configuration is active, the services of all sources have been listed \
              and the writer responds, else 503", ready)
         .get("/metrics", "", "Metrics in OpenMetrics format", metrics_page)
         .get("/api/v1/status", "",
-            "Version, addresses, state of the configuration, number of streams", status)
+            "What is wrong, why and what to do; version, addresses, configuration, streams", status)
         .get("/api/v1/fleets", "fleet=FLEET",
             "Demand by fleet and zone: measured, smoothed, delivered", fleets)
         .get("/api/v1/nodes", "fleet=FLEET&id=ID&offset=0&limit=100",
@@ -67,6 +67,19 @@ pub fn router() -> AdminRouter<Context> {
         .action("/api/v1/reload", "allow_removal=false",
             "Loads the files now; `allow_removal=true` also if they remove more than \
              `reload.max_removed_percent`. 409 if they are refused", reload)
+}
+
+#[cfg(feature = "schema")]
+fn with_description(router: AdminRouter<Context>) -> AdminRouter<Context> {
+    let about = "OpenAPI 3.1 description of this API, generated from its types";
+    router.get("/api/v1/openapi.json", "", about, || async {
+        Json(super::openapi::openapi())
+    })
+}
+
+#[cfg(not(feature = "schema"))]
+const fn with_description(router: AdminRouter<Context>) -> AdminRouter<Context> {
+    router
 }
 
 /// Lists the paths of the API, except the first, which is this list.
@@ -150,15 +163,20 @@ async fn status(Extracted(context): Extracted<Context>) -> ApiResult {
     let streams = context.handle.records().len();
     let upstreams = context.handle.upstreams().status();
     let (bound, insecure) = (context.bound, context.listeners.insecure.any());
+    let verdict = context.verdict(LOAD_BUDGET).await?;
     let page = context.handle.inspect(move |state, _| {
-        report::status(state, reloads, streams, upstreams, bound, insecure)
+        report::status(
+            state, reloads, streams, upstreams, bound, insecure, &verdict,
+        )
     });
     Ok(Json(json!(page.await?)))
 }
 
 #[derive(Debug, Default, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-struct FleetsQuery {
+pub(super) struct FleetsQuery {
+    /// Only the fleet with this name.
     fleet: Option<String>,
 }
 
@@ -172,11 +190,16 @@ async fn fleets(
 }
 
 #[derive(Debug, Default, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-struct NodesQuery {
+pub(super) struct NodesQuery {
+    /// Only nodes of this fleet.
     fleet: Option<String>,
+    /// Only the node with this id.
     id: Option<String>,
+    /// Entries to leave out before the first one.
     offset: usize,
+    /// Most entries, 1 to 1000; by default 100.
     limit: Option<usize>,
 }
 
@@ -202,12 +225,28 @@ async fn nodes(
 }
 
 #[derive(Debug, Default, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-struct ClustersQuery {
+pub(super) struct ClustersQuery {
+    /// Only this upstream cluster.
     cluster: Option<String>,
+    /// Only the fleet with this name.
     fleet: Option<String>,
+    /// Entries to leave out before the first one.
     offset: usize,
+    /// Most entries, 1 to 1000; by default 100.
     limit: Option<usize>,
+}
+
+impl ClustersQuery {
+    fn list(self) -> Result<report::ListQuery, FieldError> {
+        Ok(report::ListQuery {
+            fleet: self.fleet,
+            name: self.cluster,
+            offset: self.offset,
+            limit: limit(self.limit)?,
+        })
+    }
 }
 
 async fn clusters(
@@ -215,12 +254,7 @@ async fn clusters(
     query: Result<Query<ClustersQuery>, QueryRejection>,
 ) -> ApiResult {
     let Query(query) = query?;
-    let list = report::ListQuery {
-        fleet: query.fleet,
-        name: query.cluster,
-        offset: query.offset,
-        limit: limit(query.limit)?,
-    };
+    let list = query.list()?;
     let inspect = move |state: &_, now| report::clusters(state, &list, now);
     Ok(Json(json!(context.handle.inspect(inspect).await?)))
 }
@@ -233,16 +267,11 @@ async fn load(
     query: Result<Query<ClustersQuery>, QueryRejection>,
 ) -> ApiResult {
     let Query(query) = query?;
-    let list = report::ListQuery {
-        fleet: query.fleet,
-        name: query.cluster,
-        offset: query.offset,
-        limit: limit(query.limit)?,
-    };
+    let list = query.list()?;
     let lines = context.load_lines(LOAD_BUDGET).await?;
     let cost = context
         .handle
-        .inspect(|state, _| state.config().operation.cost)
+        .inspect(|state, _| Arc::clone(&state.config().operation.cost))
         .await?;
     Ok(Json(json!(report::load(&lines, &cost, &list))))
 }
@@ -257,10 +286,14 @@ fn limit(requested: Option<usize>) -> Result<usize, FieldError> {
 }
 
 #[derive(Debug, Default, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-struct AuditQuery {
+pub(super) struct AuditQuery {
+    /// Only changes of this service.
     service: Option<String>,
+    /// Entries to leave out before the first one.
     offset: usize,
+    /// Most entries, 1 to 1000; by default 100.
     limit: Option<usize>,
 }
 
@@ -280,13 +313,19 @@ async fn audit(
 }
 
 #[derive(Debug, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-struct ExplainQuery {
+pub(super) struct ExplainQuery {
+    /// Name of the upstream cluster.
     cluster: String,
+    /// Fleet of proxies; by default the first one by name.
     fleet: Option<String>,
+    /// Region of the proxies; requires `zone`.
     #[serde(default)]
     region: String,
+    /// Zone of the proxies; by default the first one of the fleet.
     zone: Option<String>,
+    /// Sub-zone of the proxies; requires `zone`.
     #[serde(default)]
     sub_zone: String,
 }
@@ -320,22 +359,21 @@ async fn explain_page(
     let (cluster, fleet) = (question.cluster.clone(), question.fleet.clone());
     let [explanation] = context.explain([question]).await?;
     let lines = context.load_lines(LOAD_BUDGET).await?;
-    let cost = context
-        .handle
-        .inspect(|state, _| state.config().operation.cost)
-        .await?;
     let is_asked = |line: &&LoadLine| {
         *line.cluster == *cluster && fleet.as_deref().is_none_or(|fleet| *line.fleet == *fleet)
     };
     let line = lines.iter().find(is_asked);
-    let mut page = json!(explanation);
-    page["load_line"] = json!(line.map(|line| report::load_line(line, &cost)));
-    Ok(Json(page))
+    Ok(Json(json!(responses::Explained {
+        explanation,
+        load_line: line.map(report::load_line),
+    })))
 }
 
 #[derive(Debug, Default, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-struct ReloadQuery {
+pub(super) struct ReloadQuery {
+    /// Loads the files also if they remove more than `reload.max_removed_percent`.
     allow_removal: bool,
 }
 
@@ -353,42 +391,12 @@ async fn reload(
     Ok(Json(json!(responses::Reloaded { restart_needed })))
 }
 
-#[derive(Debug, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-struct WhatIfBody {
-    cluster: String,
-    fleet: Option<String>,
-    #[serde(default)]
-    hosts: BTreeMap<String, u32>,
-    #[serde(default)]
-    demand: BTreeMap<String, f64>,
-}
-
 async fn what_if(
     Extracted(context): Extracted<Context>,
     body: Result<Bytes, BytesRejection>,
 ) -> ApiResult {
     let bytes = body?;
     let mut json = serde_json::Deserializer::from_slice(&bytes);
-    let body: WhatIfBody = serde_path_to_error::deserialize(&mut json).map_err(body_error)?;
-    let before = Question {
-        cluster: body.cluster,
-        fleet: body.fleet,
-        every_zone: true,
-        ..Question::default()
-    };
-    let after = Question {
-        hosts: body.hosts,
-        demand: body.demand,
-        ..before.clone()
-    };
-    let enforced = |question: &Question| Question {
-        routing: Routing::Enforce,
-        ..question.clone()
-    };
-    let questions = [enforced(&before), enforced(&after), before, after];
-    let [enforced_before, enforced_after, before, after] = context.explain(questions).await?;
-    let now = [&before, &after];
-    let enforced = [&enforced_before, &enforced_after];
-    Ok(Json(json!(report::what_if(now, enforced))))
+    let question = serde_path_to_error::deserialize(&mut json).map_err(body_error)?;
+    Ok(Json(json!(context.what_if(question).await?)))
 }

@@ -9,8 +9,9 @@ use axum::http::{Method, Request, StatusCode};
 use plimsoll_core::model::load_report::{ClusterStats, Node, UpstreamLocalityStats};
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::time::Instant;
-use plimsoll_kubernetes::{ApiAccess, Source, SourceOptions};
+use plimsoll_kubernetes::{ApiAccess, SourceOptions};
 use plimsoll_serve::{AdminOptions, serve};
+use plimsoll_testing::tasks::{wait_to_see, wait_until};
 use plimsoll_xds::ads::message::{ErrorDetail, NodeMessage};
 use plimsoll_xds::ads::server::{Nack, TypeStatus};
 use plimsoll_xds::ads::{CLUSTER, Variant};
@@ -24,6 +25,8 @@ use tokio::net::TcpListener;
 use tower::ServiceExt;
 
 mod load;
+#[cfg(feature = "schema")]
+mod openapi;
 mod pages;
 
 use super::*;
@@ -256,6 +259,10 @@ async fn planned() -> String {
     assert_eq!(line["target_utilization"], 0.5, "{line}");
     let planned = &line["zones"][1]["planned"];
     assert_eq!(planned["capacity_requests_per_second"], 300.0, "{line}");
+    for field in ["usd_per_month", "level_usd_per_month"] {
+        assert!(line["planned"][field].is_number(), "{field}: {line}");
+    }
+    assert_eq!(line["cost"]["usd_per_gigabyte"], 0.02, "{line}");
     let (_, text) = control.request(Method::GET, "/metrics", "").await;
     let target = "plimsoll_control_cluster_target_utilization_ratio{cluster=\"orders\"} 0.5";
     assert!(text.lines().any(|line| line == target), "{text}");
@@ -515,18 +522,11 @@ async fn unreported_services_are_shown() {
     let (control, _open) = with_demand().await;
     let records = control.handle.records();
     records.subscribe(0, &["orders".into(), "trial".into()], Instant::ORIGIN);
-    let shown = async {
-        loop {
-            let page = control.get("/api/v1/nodes").await;
-            if page["nodes"][0]["unreported"] == json!(["trial"]) {
-                assert_eq!(page["nodes"][1]["unreported"], json!([]));
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    let shown = tokio::time::timeout(Duration::from_secs(30), shown);
-    shown.await.expect("three intervals pass");
+    let nodes = async || control.get("/api/v1/nodes").await["nodes"].clone();
+    let shown = wait_to_see("three intervals have passed", nodes, |nodes| {
+        nodes[0]["unreported"] == json!(["trial"])
+    });
+    assert_eq!(shown.await[1]["unreported"], json!([]));
     let (_, text) = control.request(Method::GET, "/metrics", "").await;
     let line = r#"plimsoll_control_nodes_unreported{fleet="gateway"} 1"#;
     assert!(text.lines().any(|l| l == line), "{text}");
@@ -538,24 +538,18 @@ async fn every_metric_is_in_the_table() {
     control.handle.records().update(0, vec![nacked_status()]);
     drop(open);
     // A reporter is counted as departed some time after its load reporting stream has closed.
-    let left = async {
-        loop {
-            let (_, text) = control.request(Method::GET, "/metrics", "").await;
-            if text.contains("reporters_left_total") {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    let left = tokio::time::timeout(Duration::from_secs(30), left);
-    left.await.expect("reporters leave");
+    wait_until("reporters have left", async || {
+        let (_, text) = control.request(Method::GET, "/metrics", "").await;
+        text.contains("reporters_left_total")
+    })
+    .await;
     let (control, _open) = with_demand_at(Control::replica().await).await;
     control.handle.records().update(0, vec![nacked_status()]);
     control
         .handle
         .counters()
         .add("limit_exceeded_total", "fleets", 1);
-    let source = Source::start(&SourceOptions {
+    let source = plimsoll_kubernetes::start(&SourceOptions {
         access: ApiAccess::Explicit {
             server: "http://127.0.0.1:1".to_owned(),
             ca_file: None,

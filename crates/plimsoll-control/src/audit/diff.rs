@@ -8,7 +8,7 @@ use plimsoll_core::model::assignment::ClusterLoadAssignment;
 use plimsoll_core::model::locality::Locality;
 
 use crate::admin::mode_name;
-use crate::config::{ControlConfig, SETTINGS, Service, objective};
+use crate::config::{ControlConfig, SETTINGS, Service, cost, objective};
 
 /// A setting that differs.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -166,7 +166,7 @@ pub(super) fn service_changes(
         .collect()
 }
 
-/// Compares how measured demand steers a service.
+/// Compares how measured demand steers a service, and for whom.
 fn steering(old: &Service, new: &Service) -> Vec<Difference> {
     let mut found = Vec::new();
     let mut add = |field: &'static str, values| found.push((field.to_owned(), field, values));
@@ -184,13 +184,30 @@ fn steering(old: &Service, new: &Service) -> Vec<Difference> {
         let values = [old.delivery, new.delivery].map(|one| Some(format!("{one:?}")));
         add("delivery", values);
     }
-    let objectives = [old.goal, new.goal].map(objective::shown);
+    let objectives = [&old.goal, &new.goal].map(objective::shown);
     if objectives[0] != objectives[1] {
         add("objective", objectives);
     }
-    let capacities = [old.goal, new.goal].map(objective::shown_capacity);
+    let capacities = [&old.goal, &new.goal].map(objective::shown_capacity);
     if capacities[0] != capacities[1] {
         add("capacity", capacities);
+    }
+    let fleets = [old, new].map(|service| {
+        let fleets = service.visible_to.as_ref()?;
+        Some(
+            fleets
+                .iter()
+                .map(String::as_str)
+                .collect::<Vec<_>>()
+                .join(", "),
+        )
+    });
+    if fleets[0] != fleets[1] {
+        add("visible_to", fleets);
+    }
+    if old.goal.cost != new.goal.cost {
+        let costs = [old, new].map(|service| Some(cost::shown(&service.goal.cost)));
+        add("cost", costs);
     }
     found
 }

@@ -42,6 +42,11 @@ fn changes_of_a_service_name_values_and_places() {
         text(BEFORE, &after),
         "orders: mode SHADOW → ENFORCE, ramp 10 → 50, control.yaml:4, control.yaml:5"
     );
+    let after = BEFORE.replace("ramp: 10", "ramp: 10\n  visible_to: [web, batch]");
+    assert_eq!(
+        text(BEFORE, &after),
+        "orders: visible_to batch, web added, control.yaml:3"
+    );
     let after = BEFORE.replace("['10.0.0.1:80']", "['10.0.0.1:80', '10.0.0.2:80']");
     assert_eq!(
         text(BEFORE, &after),

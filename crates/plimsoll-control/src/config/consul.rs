@@ -12,7 +12,7 @@ use plimsoll_xds::yaml::proto_json::{Named, ProtoDuration, ProtoEnum, Uint, Whol
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::discovered::{ServiceDefaults, Written, check_cluster_name};
+use super::discovered::{DEFAULT_REMOVAL_DELAY, ServiceDefaults, Written, check_cluster_name};
 use super::security::RelayTlsYaml;
 use super::service::{Delivery, Mode};
 
@@ -24,7 +24,6 @@ const DEFAULT_MAX_STALE: Duration = Duration::from_secs(10);
 const DEFAULT_WAIT: Duration = Duration::from_secs(60);
 /// Consul limits a query to 10 minutes.
 const WAIT: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(600);
-const DEFAULT_REMOVAL_DELAY: Duration = Duration::from_secs(300);
 /// Half of what an agent allows a client (`http_max_conns_per_client`).
 const DEFAULT_MAX_CONNECTIONS: u32 = 100;
 

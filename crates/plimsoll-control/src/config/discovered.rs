@@ -1,15 +1,21 @@
 //! Settings of services that are found beside the files: the defaults of their source, and what
 //! they say themselves. Validated by the code that validates files.
 
+use std::time::Duration;
+
 use plimsoll_core::units::FieldError;
 use plimsoll_xds::yaml::proto_json::{Named, ProtoEnum, WholePercent};
 use plimsoll_xds::yaml::{ConfigError, Document};
 use serde_json::{Map, Value, json};
 
+use super::cost::CostYaml;
 use super::service::{Delivery, Mode, Service};
 use super::yaml::ServiceYaml;
-use crate::delivery::refuse_without_effect;
+use crate::delivery::{refuse_without_effect, shortest_staleness_threshold};
 use crate::settings::HTTP_PROTOCOL_OPTIONS;
+
+/// How long services and endpoints stay that a source has lost, by default.
+pub(super) const DEFAULT_REMOVAL_DELAY: Duration = Duration::from_secs(300);
 
 /// Settings of a section of the file for the services of its source.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +34,10 @@ pub struct ServiceDefaults {
     section: &'static str,
     /// Settings of a service as in a file, without its name and endpoints.
     written: Map<String, Value>,
+    /// Shortest `staleness_threshold` that a service may have.
+    shortest_threshold: Duration,
+    /// Prices of the file, for services without their own.
+    cost: CostYaml,
 }
 
 impl ServiceDefaults {
@@ -48,11 +58,32 @@ impl ServiceDefaults {
         let defaults = Self {
             section: from.section,
             written,
+            shortest_threshold: Duration::ZERO,
+            cost: CostYaml::default(),
         };
-        let built = defaults.service("default", false, &Map::new());
+        defaults.checked()
+    }
+
+    fn checked(self) -> Result<Self, FieldError> {
+        let built = self.service("default", false, &Map::new());
         let service = built.map_err(|error| FieldError::new(error.path(), error.reason()))?;
         refuse_without_effect(&service)?;
-        Ok(defaults)
+        Ok(self)
+    }
+
+    /// Adds the prices of the file.
+    pub(super) fn with_general_cost(self, cost: &CostYaml) -> Result<Self, FieldError> {
+        let cost = cost.clone();
+        Self { cost, ..self }.checked()
+    }
+
+    /// Refuses services whose `staleness_threshold` would need a shorter heartbeat than the files
+    /// do: it is that of all fleets. The defaults themselves are of the operator.
+    pub(super) fn keep_heartbeat(&mut self, heartbeat: Duration) {
+        let own = self.service("default", false, &Map::new()).ok();
+        let own = shortest_staleness_threshold(own.iter()).map(|(_, threshold)| threshold);
+        let longest = heartbeat.saturating_mul(3);
+        self.shortest_threshold = own.map_or(longest, |own| own.min(longest));
     }
 
     /// Builds a service without endpoints from the defaults and `settings`, which have the shape of
@@ -87,7 +118,18 @@ impl ServiceDefaults {
         }
         let document = Document::parse(&Value::Object(written).to_string())?;
         let yaml: ServiceYaml = document.read()?;
-        Ok(yaml.validate()?)
+        let service = yaml.validate(&self.cost)?;
+        let shortest = self.shortest_threshold;
+        match shortest_staleness_threshold([&service].into_iter()) {
+            Some((_, threshold)) if threshold < shortest => {
+                let reason = format!(
+                    "staleness_threshold {threshold:?} is less than {shortest:?}, three heartbeats \
+                     of demand"
+                );
+                Err(ConfigError::new("cluster", reason))
+            }
+            _ => Ok(service),
+        }
     }
 }
 
@@ -175,5 +217,59 @@ fn set_http2(cluster: &mut Value, is_own: bool) {
     let spellings = ["http2_protocol_options", "http2ProtocolOptions"];
     if !spellings.iter().any(|name| fields.contains_key(*name)) {
         fields.insert("http2_protocol_options".to_owned(), json!({}));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{ConfigFile, ControlConfig};
+
+    fn parse(text: &str) -> ControlConfig {
+        let file = ConfigFile {
+            name: "control.yaml".to_owned(),
+            text: text.to_owned(),
+        };
+        ControlConfig::parse(&file, &[]).unwrap()
+    }
+
+    fn with_threshold(seconds: u64) -> Map<String, Value> {
+        let zone_aware = json!({"locality_basis": "LRS_REPORTED_RATE",
+            "lrs_rate_config": {"staleness_threshold": format!("{seconds}s")}});
+        let policy = json!({"@type": "type.googleapis.com/envoy.extensions.load_balancing_policies\
+            .round_robin.v3.RoundRobin",
+            "locality_lb_config": {"zone_aware_lb_config": zone_aware}});
+        let policies = json!([{"typed_extension_config": {"name": "x", "typed_config": policy}}]);
+        let cluster = json!({"load_balancing_policy": {"policies": policies}});
+        Map::from_iter([
+            ("mode".to_owned(), json!("ENFORCE")),
+            ("cluster".to_owned(), cluster),
+        ])
+    }
+
+    #[test]
+    fn a_tenant_does_not_shorten_the_heartbeat_of_all_fleets() {
+        let found = |text: &str, seconds| {
+            let config = parse(text);
+            let section = config.kubernetes.unwrap();
+            section
+                .defaults
+                .service("a", false, &with_threshold(seconds))
+        };
+        let written = "{demand: {heartbeat: 10s}, kubernetes: {}}";
+        let error = found(written, 29).unwrap_err();
+        assert_eq!(error.path(), "cluster");
+        assert!(error.reason().contains("29s is less than 30s"), "{error}");
+        assert!(found(written, 30).is_ok());
+        assert!(found("kubernetes: {}", 59).is_err(), "by default 20 s");
+        assert!(found("kubernetes: {}", 60).is_ok());
+        // A service of the files shortens the heartbeat, which others then may use.
+        let own = json!({"services": [{"cluster": {"name": "own"}}], "kubernetes": {}});
+        let mut own = own;
+        own["services"][0]["mode"] = json!("ENFORCE");
+        let policy = with_threshold(9)["cluster"]["load_balancing_policy"].clone();
+        own["services"][0]["cluster"]["load_balancing_policy"] = policy;
+        assert!(found(&own.to_string(), 8).is_err());
+        assert!(found(&own.to_string(), 9).is_ok());
     }
 }

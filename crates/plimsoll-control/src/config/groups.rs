@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::planner::PlannerConfig;
+use plimsoll_core::planner::cost::Cost;
 use plimsoll_serve::ServerTlsSettings;
 
-use super::{Cost, FileError, Limits, Otlp};
+use super::{FileError, Limits, Otlp};
 
 /// Where the control plane listens, and with which certificates.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,8 +61,8 @@ pub struct Operation {
     /// Largest part of the services, listeners, endpoints or rules that an edit may remove. Below
     /// 100, it may not remove a section that protects the control plane or finds services either.
     pub max_removed_percent: u32,
-    /// Price of traffic between zones, for estimates.
-    pub cost: Cost,
+    /// Prices of traffic between zones, for services without their own.
+    pub cost: Arc<Cost>,
     /// Where metrics are exported to; `None` for nowhere.
     pub otlp: Option<Otlp>,
 }

@@ -11,7 +11,7 @@ use plimsoll_xds::yaml::proto_json::{Named, ProtoDuration, ProtoEnum, WholePerce
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::discovered::{ServiceDefaults, Written, check_cluster_name};
+use super::discovered::{DEFAULT_REMOVAL_DELAY, ServiceDefaults, Written, check_cluster_name};
 use super::service::{Delivery, Mode};
 
 /// Readable as the address of the Service in DNS, and as the target `xds:///` of gRPC clients.
@@ -20,7 +20,6 @@ const PLACEHOLDERS: [&str; 4] = ["{service}", "{namespace}", "{port}", "{port_na
 const DEFAULT_WATCH_TIMEOUT: Duration = Duration::from_secs(120);
 const WATCH_TIMEOUT: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(3600);
-const DEFAULT_REMOVAL_DELAY: Duration = Duration::from_secs(300);
 
 /// Services of a Kubernetes cluster, one cluster for each TCP port. The settings are defaults:
 /// annotations of a Service and a ZoneRoutingPolicy override them.
@@ -56,6 +55,9 @@ pub(super) struct KubernetesYaml {
     ramp: Option<WholePercent>,
     /// How demand is delivered to data planes. Default `AUTO`.
     delivery: Option<Named<Delivery>>,
+    /// Fleets that get a Service, and whose demand for it counts, unless its annotation names
+    /// others; `{namespace}` is the namespace of the Service, `*` is every fleet. Default all.
+    visible_to: Option<Vec<String>>,
     /// Settings of all clusters, as in Envoy, without `name`. HTTP/2 is chosen by `appProtocol`.
     #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::cluster"))]
     cluster: Option<Map<String, Value>>,
@@ -106,6 +108,8 @@ pub struct Kubernetes {
     pub address_family: AddressFamily,
     pub watch_timeout: Duration,
     pub removal_delay: Duration,
+    /// Fleets that get a Service, with `{namespace}` for its namespace.
+    pub visible_to: Option<Vec<String>>,
 }
 
 impl KubernetesYaml {
@@ -146,6 +150,7 @@ impl KubernetesYaml {
             },
             watch_timeout,
             removal_delay,
+            visible_to: visible_to(self.visible_to.as_deref())?,
         })
     }
 
@@ -179,6 +184,22 @@ impl KubernetesYaml {
     }
 }
 
+/// Checks the fleets that get a Service by default.
+fn visible_to(written: Option<&[String]>) -> Result<Option<Vec<String>>, FieldError> {
+    let error = |reason: &str| Err(FieldError::new("visible_to", reason));
+    let Some(fleets) = written else {
+        return Ok(None);
+    };
+    if fleets.is_empty() || fleets.iter().any(String::is_empty) {
+        return error("needs names of fleets, or `*` for all");
+    }
+    let mut rest = fleets.iter().map(|fleet| fleet.replace("{namespace}", ""));
+    if rest.any(|fleet| fleet.contains(['{', '}'])) {
+        return error("has an unknown placeholder; there is {namespace}");
+    }
+    Ok(Some(fleets.to_vec()))
+}
+
 /// Checks that Services of two namespaces never have one name: the owner of one could take the
 /// requests to the other.
 fn check_is_unambiguous(name: &str, namespaces: &[String]) -> Result<(), FieldError> {
@@ -204,6 +225,16 @@ fn check_is_unambiguous(name: &str, namespaces: &[String]) -> Result<(), FieldEr
 }
 
 impl Kubernetes {
+    /// Returns the fleets that get the Services of a namespace by default.
+    pub fn visible_to(&self, namespace: &str) -> Option<Vec<String>> {
+        let fleets = self.visible_to.as_ref()?.iter();
+        Some(
+            fleets
+                .map(|fleet| fleet.replace("{namespace}", namespace))
+                .collect(),
+        )
+    }
+
     /// Returns the name of the cluster of a port.
     pub fn name(&self, namespace: &str, service: &str, port: u16, port_name: &str) -> String {
         self.cluster_name
@@ -402,6 +433,11 @@ mod tests {
             ("{watch_timeout: 0s}", "kubernetes.watch_timeout"),
             ("{address_family: IPV5}", "kubernetes.address_family"),
             ("{modes: OFF}", "kubernetes.modes"),
+            ("{visible_to: []}", "kubernetes.visible_to: needs names"),
+            (
+                "{visible_to: ['{name}']}",
+                "kubernetes.visible_to: has an unknown",
+            ),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(part), "{text}: {error}");

@@ -1,12 +1,15 @@
-//! [`Limits`]: what proxies can make the control plane keep or compute.
+//! [`Limits`]: what proxies, and the namespaces of a Kubernetes cluster, can make the control plane
+//! keep or compute.
 //!
-//! Fleet names, node ids, zones and reports come from the network. docs/control.md has a table of
+//! Fleet names, node ids, zones and reports come from the network; Services and their endpoints
+//! from every tenant of the cluster. docs/control.md has a table of
 //! all limits; each counts in `plimsoll_control_limit_exceeded_total`.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use plimsoll_core::units::FieldError;
+use plimsoll_kubernetes::budget::NamespaceLimits;
 use plimsoll_xds::driver::RequestLimits;
 use plimsoll_xds::yaml::proto_json::{ProtoDuration, Uint};
 use serde::Deserialize;
@@ -37,6 +40,8 @@ pub struct Limits {
     pub what_if_zones: usize,
     /// Limits of connections to ADS and LRS.
     pub incoming: IncomingLimits,
+    /// Limits of the Services of one namespace of Kubernetes.
+    pub namespaces: NamespaceLimits,
 }
 
 impl Default for Limits {
@@ -51,6 +56,18 @@ impl Default for Limits {
             message_timeout: Duration::from_secs(30),
             what_if_zones: 256,
             incoming: IncomingLimits::default(),
+            namespaces: NamespaceLimits::default(),
+        }
+    }
+}
+
+impl Limits {
+    /// Returns the limits of the Services of one namespace. The names of zones have the limit of
+    /// those that nodes send.
+    pub fn namespaces(&self) -> NamespaceLimits {
+        NamespaceLimits {
+            zone_bytes: self.requests.node_string_bytes,
+            ..self.namespaces
         }
     }
 }
@@ -115,6 +132,18 @@ pub(super) struct LimitsYaml {
     connections_per_peer: Option<Uint<u32>>,
     /// Time from accepting a connection to its first request, 0.1s to 3600s. Default `10s`.
     handshake_timeout: Option<ProtoDuration>,
+    /// TCP ports of a Service of Kubernetes, each of which is a cluster, 1 to 65535. Default 64.
+    ports_per_service: Option<Uint<u64>>,
+    /// Endpoints of a Service of Kubernetes, counted once for each port, at least 1. Default
+    /// 10000.
+    endpoints_per_service: Option<Uint<u64>>,
+    /// TCP ports of all Services of a namespace, at least 1. Default 2000.
+    ports_per_namespace: Option<Uint<u64>>,
+    /// Endpoints of all Services of a namespace, counted once for each port, at least 1. Default
+    /// 20000.
+    endpoints_per_namespace: Option<Uint<u64>>,
+    /// Zones of the endpoints of a namespace, at least 1. Default 64.
+    zones_per_namespace: Option<Uint<u64>>,
 }
 
 /// A field of the file: its name, the written value, the limit that it sets, and its range.
@@ -152,11 +181,11 @@ impl LimitsYaml {
     }
 
     #[rustfmt::skip]
-    fn fields<'a>(&self, limits: &'a mut Limits) -> [Field<'a>; 18] {
+    fn fields<'a>(&self, limits: &'a mut Limits) -> [Field<'a>; 23] {
         const COUNT: RangeInclusive<u64> = 1..=MAX_COUNT;
         let Limits {
             fleets, requests, queue_bytes, streams, unfinished_bytes, subscription_bytes,
-            what_if_zones, ..
+            what_if_zones, namespaces, ..
         } = limits;
         [
             ("nodes", self.nodes, &mut fleets.nodes, COUNT),
@@ -181,6 +210,16 @@ impl LimitsYaml {
             ("unfinished_bytes", self.unfinished_bytes, unfinished_bytes, 4 << 20..=4 << 30),
             ("subscription_bytes", self.subscription_bytes, subscription_bytes, 1 << 20..=4 << 30),
             ("what_if_zones", self.what_if_zones, what_if_zones, 1..=4096),
+            ("ports_per_service", self.ports_per_service, &mut namespaces.ports_per_service,
+                1..=65_535),
+            ("endpoints_per_service", self.endpoints_per_service,
+                &mut namespaces.endpoints_per_service, COUNT),
+            ("ports_per_namespace", self.ports_per_namespace, &mut namespaces.ports_per_namespace,
+                COUNT),
+            ("endpoints_per_namespace", self.endpoints_per_namespace,
+                &mut namespaces.endpoints_per_namespace, COUNT),
+            ("zones_per_namespace", self.zones_per_namespace, &mut namespaces.zones_per_namespace,
+                COUNT),
         ]
     }
 }
@@ -211,7 +250,7 @@ pub(super) mod tests {
         fields.unwrap().keys().cloned().collect()
     }
 
-    const FIELDS: [(&str, u64, u64, u64); 18] = [
+    const FIELDS: [(&str, u64, u64, u64); 23] = [
         ("nodes", 50_000, 1, MAX_COUNT),
         ("fleets", 1000, 1, MAX_COUNT),
         ("zones_per_fleet", 64, 1, MAX_COUNT),
@@ -230,6 +269,11 @@ pub(super) mod tests {
         ("unfinished_bytes", 64 << 20, 4 << 20, 4 << 30),
         ("subscription_bytes", 128 << 20, 1 << 20, 4 << 30),
         ("what_if_zones", 256, 1, 4096),
+        ("ports_per_service", 64, 1, 65_535),
+        ("endpoints_per_service", 10_000, 1, MAX_COUNT),
+        ("ports_per_namespace", 2000, 1, MAX_COUNT),
+        ("endpoints_per_namespace", 20_000, 1, MAX_COUNT),
+        ("zones_per_namespace", 64, 1, MAX_COUNT),
     ];
 
     fn parse(field: &str, value: u64) -> Result<Limits, FieldError> {
@@ -238,7 +282,7 @@ pub(super) mod tests {
     }
 
     /// Values of all limits, in the order of `FIELDS`.
-    fn values(limits: &Limits) -> [usize; 18] {
+    fn values(limits: &Limits) -> [usize; 23] {
         let Limits {
             fleets, requests, ..
         } = limits;
@@ -261,6 +305,11 @@ pub(super) mod tests {
             limits.unfinished_bytes,
             limits.subscription_bytes,
             limits.what_if_zones,
+            limits.namespaces.ports_per_service,
+            limits.namespaces.endpoints_per_service,
+            limits.namespaces.ports_per_namespace,
+            limits.namespaces.endpoints_per_namespace,
+            limits.namespaces.zones_per_namespace,
         ]
     }
 

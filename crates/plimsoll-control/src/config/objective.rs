@@ -2,7 +2,9 @@
 //! go elsewhere, and what a host can serve.
 
 use std::fmt;
+use std::sync::Arc;
 
+use plimsoll_core::planner::cost::Cost;
 use plimsoll_core::planner::transport::Objective;
 use plimsoll_core::planner::zone_plan::{HostCapacity, ZoneGoal};
 use plimsoll_core::units::FieldError;
@@ -84,6 +86,7 @@ impl<'de> Deserialize<'de> for ObjectiveYaml {
 pub(super) fn goal(
     objective: Option<ObjectiveYaml>,
     capacity: Option<CapacityYaml>,
+    cost: Cost,
 ) -> Result<ZoneGoal, FieldError> {
     let waterfall = objective.and_then(|objective| objective.0.waterfall);
     let objective = waterfall.map_or(Ok(Objective::LEVEL), |waterfall| {
@@ -105,17 +108,18 @@ pub(super) fn goal(
     Ok(ZoneGoal {
         objective,
         capacity,
+        cost: Arc::new(cost),
     })
 }
 
 /// Returns the objective as in a file, for the audit.
-pub(crate) fn shown(goal: ZoneGoal) -> Option<String> {
+pub(crate) fn shown(goal: &ZoneGoal) -> Option<String> {
     let target = goal.objective.target_utilization();
     (!goal.objective.is_level()).then(|| format!("waterfall {target}"))
 }
 
 /// Returns the capacity of a host as in a file, for the audit.
-pub(crate) fn shown_capacity(goal: ZoneGoal) -> Option<String> {
+pub(crate) fn shown_capacity(goal: &ZoneGoal) -> Option<String> {
     goal.capacity
         .map(|capacity| format!("{} requests/s", capacity.rate()))
 }
@@ -140,7 +144,7 @@ mod tests {
             (camel, 0.8, Some(30.0)),
         ] {
             let config = config(written);
-            let goal = config.services["orders"].goal;
+            let goal = &config.services["orders"].goal;
             let found = goal.objective.target_utilization();
             assert!((found - target).abs() < 1e-9, "{written}: {goal:?}");
             assert_eq!(goal.capacity.map(HostCapacity::rate), capacity, "{written}");

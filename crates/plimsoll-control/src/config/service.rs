@@ -1,7 +1,7 @@
 //! [`Service`]: an upstream cluster, its endpoints, and how measured demand may steer its traffic.
 //! plimsoll-xds parses the cluster; `delivery` decides how it is steered at a given node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -20,6 +20,7 @@ use prost::Message as _;
 use serde_json::json;
 use xxhash_rust::xxh64::xxh64;
 
+use super::cost::{self, CostYaml};
 use super::discovered::name_of;
 use super::objective::{self, ObjectiveYaml};
 use super::settings::digest;
@@ -86,12 +87,14 @@ pub struct Service {
     pub has_explicit_policy: bool,
     /// What the file has beside a policy, for a relay.
     pub beside_policy: BesidePolicy,
-    /// The field that explicitly requests measured demand: `objective`, `delivery`, `ramp` or
-    /// `mode: ENFORCE`.
+    /// The field that explicitly requests measured demand: `objective`, `cost` with more than one
+    /// price, `delivery`, `ramp` or `mode: ENFORCE`.
     /// Without such a field, demand steers unless the cluster has an explicit `locality_basis`.
     pub demand_field: Option<&'static str>,
     /// Why no locality weights can be set on its endpoints, which come from a relayed server.
     pub no_weights: Option<NotSteeredReason>,
+    /// Fleets that get the service, and whose demand for it counts; `None` for all.
+    pub visible_to: Option<Arc<BTreeSet<String>>>,
     /// Hash of the service as it is written, by which replicas compare their files; 0 for clusters
     /// of a relayed server.
     pub digest: u64,
@@ -130,6 +133,7 @@ impl Service {
             beside_policy,
             demand_field,
             no_weights,
+            visible_to,
             digest: _,
         } = self;
         (Arc::ptr_eq(config, &other.config) || *config == other.config)
@@ -144,6 +148,13 @@ impl Service {
             && *beside_policy == other.beside_policy
             && *demand_field == other.demand_field
             && *no_weights == other.no_weights
+            && *visible_to == other.visible_to
+    }
+
+    /// Whether a fleet gets the service. What it reports about others does not count.
+    pub(crate) fn is_visible_to(&self, fleet: &str) -> bool {
+        let fleets = self.visible_to.as_ref();
+        fleets.is_none_or(|fleets| fleets.contains(fleet))
     }
 
     /// A cluster of a relayed server that passes through as it is.
@@ -168,6 +179,7 @@ impl Service {
             beside_policy: BesidePolicy::default(),
             demand_field: None,
             no_weights: None,
+            visible_to: None,
             digest: 0,
         }
     }
@@ -199,7 +211,7 @@ impl ProtoEnum for Delivery {
 
 impl ServiceYaml {
     /// Validates the service definition; error paths are relative to it.
-    pub(super) fn validate(self) -> Result<Service, FieldError> {
+    pub(super) fn validate(self, general: &CostYaml) -> Result<Service, FieldError> {
         let demand_field = self.demand_field();
         let common = common_lb_config(&self.cluster);
         let beside_policy = BesidePolicy {
@@ -213,9 +225,15 @@ impl ServiceYaml {
             let reason = format!("{ramp} is not a percentage between 0 and 100");
             return Err(FieldError::new("ramp", reason));
         }
-        let goal = objective::goal(self.objective, self.capacity)?;
+        let cost = self
+            .cost
+            .as_ref()
+            .map_or_else(|| general.clone(), |own| own.over(general));
+        let cost = cost.validate().map_err(|error| error.under("cost"))?;
+        let goal = objective::goal(self.objective, self.capacity, cost)?;
         let message = FileMessage::from(&self.assignment(&config)?);
-        let digest = self.digest(message.bytes(), goal);
+        let digest = self.digest(message.bytes(), &goal);
+        let visible_to = self.visible_to()?;
         let endpoints = decode_endpoints(message.bytes())?;
         let service = Service {
             config: Arc::new(config),
@@ -225,14 +243,15 @@ impl ServiceYaml {
             ramp,
             is_trial: false,
             delivery: self.delivery.0,
-            goal,
             has_own_plan: goal.needs_plan(),
+            goal,
             settings: Arc::new(settings),
             has_relayed_health_checks: false,
             has_explicit_policy,
             beside_policy,
             demand_field,
             no_weights: None,
+            visible_to,
             digest,
         };
         delivery::check(&service)?;
@@ -241,13 +260,32 @@ impl ServiceYaml {
 
     /// Rejects what a relay cannot change, because endpoints come from the relayed server.
     pub(super) fn check_relayed(&self) -> Result<(), FieldError> {
-        match self.overprovisioning_factor {
-            Some(_) => Err(FieldError::new(
+        let fields = [
+            (
                 "overprovisioning_factor",
-                WITHOUT_EFFECT_BEHIND_A_RELAY,
-            )),
+                self.overprovisioning_factor.is_some(),
+            ),
+            ("visible_to", self.visible_to.is_some()),
+        ];
+        match fields.into_iter().find(|(_, is_set)| *is_set) {
+            Some((field, _)) => Err(FieldError::new(field, WITHOUT_EFFECT_BEHIND_A_RELAY)),
             None => Ok(()),
         }
+    }
+
+    /// Returns the fleets that get the service; `None` for all.
+    fn visible_to(&self) -> Result<Option<Arc<BTreeSet<String>>>, FieldError> {
+        let Some(written) = &self.visible_to else {
+            return Ok(None);
+        };
+        let fleets: BTreeSet<String> = written.iter().cloned().collect();
+        if fleets.is_empty() || fleets.contains("") {
+            let reason = "needs names of fleets, or `*` for all";
+            return Err(FieldError::new("visible_to", reason));
+        }
+        Ok(Some(fleets)
+            .filter(|fleets| !fleets.contains("*"))
+            .map(Arc::new))
     }
 
     fn assignment(&self, config: &ClusterConfig) -> Result<AssignmentMessage, FieldError> {
@@ -266,9 +304,11 @@ impl ServiceYaml {
     }
 
     /// Hashes what is written, with messages in canonical form.
-    fn digest(&self, endpoints: &[u8], goal: ZoneGoal) -> u64 {
+    fn digest(&self, endpoints: &[u8], goal: &ZoneGoal) -> u64 {
         let decoded = ClusterMessage::decode(self.cluster.bytes().clone());
         let cluster = decoded.unwrap_or_default().encode_to_vec();
+        // One price steers nothing.
+        let prices = goal.needs_rows().then(|| cost::shown(&goal.cost));
         let delivery = Some(self.delivery.0).filter(|delivery| *delivery != Delivery::Auto);
         digest([
             ("cluster", json!(xxh64(&cluster, 0))),
@@ -278,6 +318,8 @@ impl ServiceYaml {
             ("delivery", json!(delivery.map(name_of))),
             ("objective", json!(objective::shown(goal))),
             ("capacity", json!(objective::shown_capacity(goal))),
+            ("visible_to", json!(self.visible_to)),
+            ("cost", json!(prices)),
         ])
     }
 }
@@ -288,8 +330,12 @@ impl ServiceYaml {
         let has_target = self
             .objective
             .is_some_and(|one| one != ObjectiveYaml::default());
+        // One price is an estimate of money and steers nothing.
+        let own = self.cost.as_ref().map(CostYaml::validate);
+        let has_prices = matches!(own, Some(Ok(cost)) if !cost.is_uniform());
         let fields = [
             ("objective", has_target),
+            ("cost", has_prices),
             ("delivery", self.delivery.0 != Delivery::Auto),
             ("ramp", self.ramp.is_some()),
             ("mode", is_enforced),

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::units::FieldError;
+use plimsoll_kubernetes::budget::NamespaceLimits;
 use serde_json::{Value, json};
 use xxhash_rust::xxh64::xxh64;
 
@@ -409,15 +410,16 @@ fn has_limits(file: &FileYaml) -> bool {
 }
 
 /// Limits that an edit changes at once.
-const fn live_limits(limits: &Limits) -> (FleetLimits, usize) {
-    (limits.fleets, limits.what_if_zones)
+const fn live_limits(limits: &Limits) -> (FleetLimits, usize, NamespaceLimits) {
+    (limits.fleets, limits.what_if_zones, limits.namespaces)
 }
 
 fn other_limits(limits: &Limits) -> Limits {
-    let (fleets, what_if_zones) = live_limits(&Limits::default());
+    let (fleets, what_if_zones, namespaces) = live_limits(&Limits::default());
     Limits {
         fleets,
         what_if_zones,
+        namespaces,
         ..*limits
     }
 }

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use plimsoll_core::model::locality::Locality;
+use plimsoll_core::planner::cost::Cost;
 use plimsoll_core::units::FieldError;
 use plimsoll_xds::yaml::ClusterYaml;
 use plimsoll_xds::yaml::proto_json::{BasisPointShare, Named, ProtoDuration, Uint, WholePercent};
@@ -13,7 +14,7 @@ use serde::Deserialize;
 
 use super::Relay;
 use super::consul::{Consul, ConsulYaml};
-use super::cost::{Cost, CostYaml};
+use super::cost::CostYaml;
 use super::endpoints::LocalityLbEndpointsYaml;
 use super::kubernetes::{Kubernetes, KubernetesYaml};
 use super::limits::LimitsYaml;
@@ -62,7 +63,7 @@ pub(super) struct FileYaml {
     pub(super) limits: LimitsYaml,
     /// How edits of the files take effect.
     pub(super) reload: ReloadYaml,
-    /// Price of traffic between zones, for estimates of cost.
+    /// Prices of traffic between zones, for services without their own.
     pub(super) cost: CostYaml,
     /// Export of metrics to an OpenTelemetry collector. Default none.
     pub(super) otlp: Option<OtlpYaml>,
@@ -107,9 +108,9 @@ pub(super) struct DemandYaml {
     /// A zone's fraction of demand that changes by this many basis points is delivered at once, 1
     /// to 10000. Default 50.
     pub(super) material_change_bp: Option<BasisPointShare>,
-    /// Longest interval between confirmations of demand to Plimsoll data planes, 0.1s to 200s; at
-    /// most a third of the shortest `staleness_threshold` of the services, which is also the
-    /// default where that is shorter. Default `20s`.
+    /// Longest interval between updates with demand, also if it moved little, 0.1s to 200s; at most
+    /// a third of the shortest `staleness_threshold` of the services. Where that is shorter than
+    /// the default, demand is confirmed in between. Default `20s`.
     pub(super) heartbeat: Option<ProtoDuration>,
     /// A proxy counts with at most this many times the median rate of its fleet, from three proxies
     /// with demand on, 2 to 1000000. Default 20.
@@ -230,6 +231,13 @@ pub(super) struct ServiceYaml {
     pub(super) objective: Option<ObjectiveYaml>,
     /// What a host can serve. Default none.
     pub(super) capacity: Option<CapacityYaml>,
+    /// Fleets that get the service, and whose demand for it counts; `*` is every fleet. Default
+    /// all.
+    pub(super) visible_to: Option<Vec<String>>,
+    /// Prices of traffic between zones; what is absent is as in `cost` of the file. Where prices
+    /// differ from pair to pair, requests that leave their zone take the cheapest way. Default
+    /// none.
+    pub(super) cost: Option<CostYaml>,
 }
 
 impl FileYaml {
@@ -244,15 +252,30 @@ impl FileYaml {
     }
 
     pub(super) fn kubernetes(&self) -> Result<Option<Kubernetes>, FieldError> {
-        self.source(
+        let found = self.source(
             "kubernetes",
             self.kubernetes.as_ref(),
             KubernetesYaml::validate,
-        )
+        )?;
+        let priced = found.map(|kubernetes| {
+            let defaults = kubernetes.defaults.clone().with_general_cost(&self.cost);
+            let defaults = defaults.map_err(|error| error.under("kubernetes"))?;
+            Ok(Kubernetes {
+                defaults,
+                ..kubernetes
+            })
+        });
+        priced.transpose()
     }
 
     pub(super) fn consul(&self) -> Result<Option<Consul>, FieldError> {
-        self.source("consul", self.consul.as_ref(), ConsulYaml::validate)
+        let found = self.source("consul", self.consul.as_ref(), ConsulYaml::validate)?;
+        let priced = found.map(|consul| {
+            let defaults = consul.defaults.clone().with_general_cost(&self.cost);
+            let defaults = defaults.map_err(|error| error.under("consul"))?;
+            Ok(Consul { defaults, ..consul })
+        });
+        priced.transpose()
     }
 
     /// Validates the section of a source, whose endpoints a relay would not deliver.

@@ -14,7 +14,7 @@ use crate::config::Service;
 impl Demand {
     /// Returns the part of a load report that counts, with every cluster and locality once: it is
     /// stored by the planner, by all replicas and in their store.
-    pub(crate) fn counted(&self, stats: &[ClusterStats]) -> Vec<ClusterStats> {
+    pub(crate) fn counted(&self, fleet: &str, stats: &[ClusterStats]) -> Vec<ClusterStats> {
         let all = self.config.wants_all_reports();
         let stats = distinct_clusters(stats);
         let mut counted = Vec::with_capacity(stats.len());
@@ -23,7 +23,7 @@ impl Demand {
             let counts = if all {
                 has_localities(stats)
             } else {
-                service.is_some()
+                service.is_some_and(|service| service.is_visible_to(fleet))
             };
             if counts {
                 let limit = self.config.operation.limits.fleets.zones_per_fleet;

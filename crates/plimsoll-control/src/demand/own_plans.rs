@@ -12,8 +12,8 @@ use plimsoll_core::counts::HostSetCounts;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::planner::Plan;
 use plimsoll_core::planner::fractions::{ZoneFraction, combined};
-use plimsoll_core::planner::transport::Hysteresis;
-use plimsoll_core::planner::zone_plan::{ZoneInputs, ZonePlan};
+use plimsoll_core::planner::transport::SharedSpilling;
+use plimsoll_core::planner::zone_plan::{ZoneInputs, ZonePlan, ZonePlanner};
 use plimsoll_core::time::Instant;
 
 use crate::config::Service;
@@ -32,7 +32,7 @@ pub(super) struct OfService {
     pub(super) fleets: BTreeSet<Arc<str>>,
     /// Whether demand of the fleets has differed since there were several.
     differs: bool,
-    hysteresis: Hysteresis,
+    planner: ZonePlanner,
     own: Option<Arc<OwnPlan>>,
 }
 
@@ -110,6 +110,28 @@ impl OfService {
         !is_same
     }
 
+    /// Handles that one of the plans is confirmed: its demand is the same.
+    pub(super) fn confirm(&mut self, plan: &Arc<Plan>, now: Instant) {
+        if let Some(own) = &mut self.own {
+            let own = Arc::make_mut(own);
+            own.newest = Arc::clone(plan);
+            own.observed_at = own.observed_at.max(plan.observed_at);
+            own.planned_at = now;
+        }
+    }
+
+    /// Returns which zones spill, for other replicas, as of the time of the next report; `None`
+    /// without an objective.
+    pub(super) fn spilling(&self, at: Instant) -> Option<Vec<SharedSpilling>> {
+        self.own.as_ref()?.zone_plan()?;
+        Some(self.planner.spilling(at))
+    }
+
+    /// Plans the next report as the replica does whose plan all deliver.
+    pub(super) fn adopt(&mut self, spilling: &[SharedSpilling], now: Instant) {
+        self.planner.adopt(spilling, now);
+    }
+
     /// Drops the plan of a service that is not configured any more.
     pub(super) fn forget_own(&mut self) {
         *self = Self {
@@ -123,7 +145,7 @@ impl OfService {
         let several = plans.len() > 1;
         self.differs = several && (self.differs || differ(plans, &zones()?));
         if !self.differs && !service.goal.needs_plan() {
-            self.hysteresis = Hysteresis::default();
+            self.planner = ZonePlanner::default();
             return None;
         }
         let newest = plans.iter().max_by_key(|plan| plan.generation)?;
@@ -175,7 +197,7 @@ impl OfService {
             upstream: &HostSetCounts::of_assignment(&service.assignment, 0, None),
             failing: &failing,
         };
-        let plan = ZonePlan::try_new(service.goal, inputs, &mut self.hysteresis, now).ok()?;
+        let plan = self.planner.plan(&service.goal, inputs, now).ok()?;
         let before = self.own.as_ref().and_then(|own| own.zone_plan.as_ref());
         Some(match before {
             Some(before) => plan.settled(before),

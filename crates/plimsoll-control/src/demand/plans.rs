@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use plimsoll_core::planner::transport::SharedSpilling;
 use plimsoll_core::planner::{Plan, PlanScope};
 use plimsoll_core::time::Instant;
 
@@ -56,15 +57,22 @@ impl PlanTable {
         held
     }
 
-    /// Makes a plan the one that outputs are built from.
-    pub(crate) fn deliver(&mut self, plan: Arc<Plan>, at: Instant) {
+    /// Makes a plan the one that outputs are built from. Returns whether its demand is another one,
+    /// so that [`Self::replan`] is to be called.
+    pub(crate) fn deliver(&mut self, plan: Arc<Plan>, at: Instant) -> bool {
+        let before = self.delivered(&plan.scope);
+        if before.is_some_and(|before| plan.confirms(&before.plan)) {
+            self.confirm(plan, at);
+            return false;
+        }
         if plan.scope.upstream_cluster.is_some() && !plan.has_data() {
             // Names of clusters come from load reports: they must not be kept forever.
             if let Some(entry) = self.by_scope.get_mut(&plan.scope) {
                 entry.delivered = None;
             }
             self.leave(&plan.scope);
-            return self.remove_empty(&plan.scope);
+            self.remove_empty(&plan.scope);
+            return true;
         }
         if let Some(cluster) = &plan.scope.upstream_cluster {
             let of_service = self.services.entry(Arc::clone(cluster)).or_default();
@@ -72,6 +80,19 @@ impl PlanTable {
         }
         let entry = self.by_scope.entry(plan.scope.clone()).or_default();
         entry.delivered = Some(Delivered { plan, at });
+        true
+    }
+
+    /// Replaces a plan by one with the same demand. A plan of its own of the service stays: made
+    /// again, it would take the time that has passed for a look at demand.
+    fn confirm(&mut self, plan: Arc<Plan>, at: Instant) {
+        let of_service = plan.scope.upstream_cluster.as_ref();
+        if let Some(of_service) = of_service.and_then(|name| self.services.get_mut(name)) {
+            of_service.confirm(&plan, at);
+        }
+        if let Some(entry) = self.by_scope.get_mut(&plan.scope) {
+            entry.delivered = Some(Delivered { plan, at });
+        }
     }
 
     /// Forgets what is delivered to a fleet that is gone.
@@ -108,6 +129,19 @@ impl PlanTable {
             self.services.remove(service.name());
         }
         has_changed
+    }
+
+    /// Returns which zones of a service spill, for other replicas, as of the time of the next
+    /// report.
+    pub(super) fn spilling(&self, service: &str, at: Instant) -> Option<Vec<SharedSpilling>> {
+        self.services.get(service)?.spilling(at)
+    }
+
+    /// Plans the next report of a service as the replica does whose plan all deliver.
+    pub(super) fn adopt(&mut self, service: &str, spilling: &[SharedSpilling], now: Instant) {
+        if let Some(of_service) = self.services.get_mut(service) {
+            of_service.adopt(spilling, now);
+        }
     }
 
     /// Drops the plan of its own of a service that is not configured any more.

@@ -20,9 +20,14 @@ fn at(milliseconds: u64) -> Instant {
 
 impl Rig {
     fn new() -> Self {
+        Self::with_service("")
+    }
+
+    /// The only service has these settings.
+    fn with_service(settings: &str) -> Self {
         let nodes = fleet(NodeClass::Envoy);
         let mut fleets = Fleets::default();
-        let mut demand = Demand::new(&config(""), at(0));
+        let mut demand = Demand::new(&config(settings), at(0));
         for node in &nodes {
             let opened = fleets.open(node, StreamKind::Lrs, &Peer::default(), at(0));
             assert!(opened.unwrap().changed);
@@ -47,12 +52,25 @@ impl Rig {
     }
 
     fn report(&mut self, nodes: usize, milliseconds: u64) {
+        self.report_requests(&[100; 3][..nodes], milliseconds);
+    }
+
+    /// Reports of the first nodes.
+    fn report_requests(&mut self, requests: &[u64], milliseconds: u64) {
         let now = at(milliseconds);
-        for node in &self.nodes[..nodes] {
-            let counted = self.demand.counted(&[stats("orders", 100)]);
+        for (node, requests) in self.nodes.iter().zip(requests) {
+            let counted = self
+                .demand
+                .counted("gateway", &[stats("orders", *requests)]);
             self.demand.handle_report(node, &counted, now);
         }
         self.demand.handle_due(&self.fleets, now);
+    }
+
+    /// Shares of the zones as the service is planned for all replicas.
+    fn shares(&self) -> Vec<u64> {
+        let own = self.demand.plans().own("orders").unwrap();
+        own.zones().iter().map(|zone| zone.fraction.get()).collect()
     }
 
     fn may_deliver(&self, milliseconds: u64) -> Result<(), Withheld> {
@@ -158,4 +176,94 @@ fn every_reason_has_a_label_and_a_clause() {
     assert_eq!(reasons[1].to_string(), "2 of 3 proxies have reported load");
     let clauses: BTreeSet<String> = reasons.iter().map(ToString::to_string).collect();
     assert_eq!(clauses.len(), reasons.len());
+}
+
+/// The plans in a store, which takes every proposal.
+#[derive(Default)]
+struct Agreed {
+    plans: BTreeMap<PlanKey, StoredPlan>,
+    revision: i64,
+}
+
+impl Agreed {
+    /// Takes the proposals of the first replica, and shows them to all. Each has a clock of its
+    /// own; the last of three does not know histories of plans, as earlier versions.
+    fn take(&mut self, replicas: &mut [(Rig, u64)], milliseconds: u64) {
+        while let Some((key, proposal)) = replicas[0].0.demand.poll_proposal() {
+            let Some(record) = proposal.record else {
+                continue;
+            };
+            self.revision += 1;
+            let plan = StoredPlan {
+                key,
+                record,
+                revision: self.revision,
+            };
+            self.plans.insert(plan.key.clone(), plan.clone());
+            for (index, (rig, clock)) in replicas.iter_mut().enumerate() {
+                let mut plan = plan.clone();
+                plan.record.spilling.take_if(|_| index == 2);
+                rig.store(StoreInput::PlanPut(plan), *clock + milliseconds);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_replica_that_joins_plans_objectives_as_the_one_that_watched_them() {
+    let waterfall = "objective: {waterfall: {target_utilization: 0.8}}, \
+                     capacity: {requests_per_second: 20}";
+    let replica = |name: &str, instance| {
+        let mut rig = Rig::with_service(waterfall);
+        rig.demand.set_replica(name.into(), instance, 7);
+        rig
+    };
+    let mut replicas = vec![(replica("r0", 1), 0)];
+    let empty = StoreInput::Snapshot(StoreSnapshot::default());
+    replicas[0].0.store(empty, 0);
+    let mut agreed = Agreed::default();
+    // Zone a, which is full with 48 requests per second, sends some away; its demand was higher.
+    let demand = |second: u64| {
+        if second < 40 {
+            [90, 35, 15]
+        } else {
+            [55, 35, 15]
+        }
+    };
+    let (mut compared, mut differing) = (0, 0);
+    for second in 1..100 {
+        let milliseconds = 1000 * second;
+        if second == 50 {
+            for (instance, clock) in [(2, 5_000_000), (3, 7_000_000)] {
+                let mut plans: Vec<_> = agreed.plans.values().cloned().collect();
+                for plan in &mut plans {
+                    plan.record.spilling.take_if(|_| instance == 3);
+                }
+                let snapshot = StoreSnapshot {
+                    plans,
+                    ..StoreSnapshot::default()
+                };
+                let mut joining = replica(&format!("r{instance}"), instance);
+                joining.store(StoreInput::Snapshot(snapshot), clock + milliseconds);
+                replicas.push((joining, clock));
+            }
+        }
+        let before = agreed.revision;
+        replicas[0].0.report_requests(&demand(second), milliseconds);
+        agreed.take(&mut replicas, milliseconds + 3);
+        if let [(first, _), (joined, _), (earlier, _)] = &replicas[..]
+            && agreed.revision > before
+        {
+            assert_eq!(joined.shares(), first.shares());
+            compared += 1;
+            differing += u32::from(earlier.shares() != first.shares());
+        }
+    }
+    assert!(compared > 1, "{compared} plans");
+    assert!(differing > 0, "without the history plans differ");
+    let history = agreed.plans.values().any(|plan| {
+        let zones = plan.record.spilling.as_ref();
+        zones.is_some_and(|zones| zones.iter().any(|zone| zone.slow > zone.fast))
+    });
+    assert!(history, "the demand of zone a was higher");
 }

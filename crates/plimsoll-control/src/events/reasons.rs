@@ -54,6 +54,7 @@ reasons! {
 reasons! {
     UpdateCause {
         Heartbeat = "heartbeat", "";
+        Confirmation = "confirmation", "";
         FractionsMoved = "fractions_moved", "";
         ZonesChanged = "zones_changed", "";
         FirstData = "first_data", "";

@@ -75,6 +75,21 @@ pub(crate) fn request_refused<'a>(
     .counted(LIMIT_EXCEEDED, limit)
 }
 
+/// An object of Kubernetes would use more than a limit allows.
+pub(crate) fn beyond_budget<'a>(
+    limit: &'static str,
+    object: &'a str,
+    reason: &'a str,
+) -> Description<'a> {
+    Description::logged(move |suppressed| {
+        log_line!(log_lines::BEYOND_BUDGET, object, limit, reason, suppressed);
+    })
+    .limited(limit)
+    .warning(format!("{object}: {reason}"))
+    .shown_as_logged()
+    .counted(LIMIT_EXCEEDED, limit)
+}
+
 /// Load reports wait, because the writer's queue is full.
 pub(crate) fn queue_full(queued_bytes: usize) -> Description<'static> {
     Description::logged(move |suppressed| {

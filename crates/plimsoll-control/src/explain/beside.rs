@@ -5,10 +5,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_admin::what_if::{WhatIf, WhatIfQuestion};
 use plimsoll_core::explain::Explanation;
 use plimsoll_core::units::FieldError;
 
-use super::{Prepared, Question};
+use super::{Prepared, Question, Routing};
 use crate::run::Context;
 use crate::server::Stopped;
 use crate::state::State;
@@ -29,6 +30,29 @@ pub enum ExplainError {
 }
 
 impl Context {
+    /// Answers a what-if: as routed now, and as enforced.
+    pub async fn what_if(&self, asked: WhatIfQuestion) -> Result<WhatIf, ExplainError> {
+        let before = Question {
+            cluster: asked.cluster,
+            fleet: asked.fleet.filter(|fleet| !fleet.is_empty()),
+            every_zone: true,
+            ..Question::default()
+        };
+        let after = Question {
+            hosts: asked.hosts,
+            demand: asked.demand,
+            ..before.clone()
+        };
+        let enforced = |question: &Question| Question {
+            routing: Routing::Enforce,
+            ..question.clone()
+        };
+        let questions = [enforced(&before), enforced(&after), before, after];
+        let [enforced_before, enforced_after, before, after] = self.explain(questions).await?;
+        let answer = WhatIf::new([&before, &after]);
+        Ok(answer.with_enforce([&enforced_before, &enforced_after]))
+    }
+
     /// Answers questions about the same moment.
     pub async fn explain<const N: usize>(
         &self,

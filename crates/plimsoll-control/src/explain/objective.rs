@@ -19,6 +19,10 @@ pub(super) fn explain(explanation: &mut Explanation, plan: &ZonePlan, locality: 
     explanation
         .notes
         .extend(sentences.map(|sentence| format!("objective: {sentence}")));
+    let bill = plan.bill_sentence();
+    explanation
+        .notes
+        .extend(bill.map(|sentence| format!("cost: {sentence}")));
     for row in &mut explanation.localities {
         let locality = row.locality();
         let by_plan = |code| {

@@ -21,6 +21,7 @@ use super::{
     FleetLimits, Fleets, MemberKey, OpenRefusal, Opened, Peer, StreamKind, Suspects, Suspicion,
 };
 use crate::events::{ControlEvent, EventQueue};
+use crate::replicas::MOVE_TIME;
 
 const MEMBERSHIP_DELAY: Duration = Duration::from_secs(1);
 /// In larger fleets than this one, batches wait a millisecond more for each node: otherwise each
@@ -48,9 +49,8 @@ pub(crate) struct Membership {
     pub(super) suspects: Suspects,
     pub(super) watched_ids: WatchedIds,
     settings: FleetSettings,
-    /// Whether nodes without a stream leave: while the store is away, they may have moved to other
-    /// replicas without this one knowing.
-    may_leave: bool,
+    /// While the store is away, nodes may have moved to other replicas without this one knowing.
+    is_store_connected: bool,
     /// Fleets whose membership has changed, with the time to publish the change.
     due: BTreeMap<Arc<str>, Instant>,
     left: VecDeque<MemberKey>,
@@ -67,7 +67,7 @@ impl Membership {
             suspects: Suspects::default(),
             watched_ids: WatchedIds::new(),
             settings,
-            may_leave: true,
+            is_store_connected: true,
             due: BTreeMap::new(),
             left: VecDeque::new(),
             events: EventQueue::default(),
@@ -145,10 +145,10 @@ impl Membership {
     /// The store of the replicas is connected, or not. When it is again, nodes without a stream
     /// start over to wait until they leave.
     pub(crate) fn handle_store_connected(&mut self, is_connected: bool, now: Instant) {
-        if is_connected && !self.may_leave {
+        if is_connected && !self.is_store_connected {
             self.fleets.restart_leaving(now);
         }
-        self.may_leave = is_connected;
+        self.is_store_connected = is_connected;
     }
 
     /// Notes what an event of another owner says against a node.
@@ -158,11 +158,20 @@ impl Membership {
 
     /// Removes nodes that have been disconnected for too long, and checks ids again.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
-        if self.may_leave {
-            let left = self.fleets.expire(self.settings.leave_after, now);
-            self.leave(left, now);
-        }
+        let left = self.fleets.expire(self.leave_after(), now);
+        self.leave(left, now);
         self.check_shared_ids(now);
+    }
+
+    /// Returns how long a node without a stream stays. While the store is away it may have moved to
+    /// another replica: it stays longer, but not forever.
+    const fn leave_after(&self) -> Duration {
+        let written = self.settings.leave_after;
+        if self.is_store_connected {
+            written
+        } else {
+            written.saturating_mul(2).saturating_add(MOVE_TIME)
+        }
     }
 
     /// Returns the next node that has left its fleet because this replica removed it.
@@ -185,9 +194,8 @@ impl Membership {
 
     /// Returns when to call [`Self::handle_timeout`] and [`Self::poll_due`].
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        let leaving = self.fleets.deadline(self.settings.leave_after);
         let deadlines = [
-            leaving.filter(|_| self.may_leave),
+            self.fleets.deadline(self.leave_after()),
             self.due.values().min().copied(),
             self.watched_ids.values().min().copied(),
         ];

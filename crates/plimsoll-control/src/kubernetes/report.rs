@@ -20,16 +20,23 @@ use crate::fleet_plan::rules;
 use crate::load_line::{FailingZones, LoadLine, LoadLines, Traffic, link_fails};
 use crate::state::State;
 
+/// Reason of a distribution that is not written because no fleets are named.
+pub(super) const NO_FLEETS: &str = "NoFleets";
+
 /// A policy and what it applies to.
 #[derive(Clone, Debug)]
 pub(super) struct PolicyView {
     pub(super) policy: Arc<ZoneRoutingPolicy>,
     /// Services and clusters that the policy is in force for.
     pub(super) clusters: Vec<(ObjectKey, Arc<str>)>,
-    /// Whether one of its targets exists.
-    pub(super) has_target: bool,
-    /// Why it is refused.
+    /// Targets that do not exist, or are not selected.
+    pub(super) missing: Vec<String>,
+    /// Policies that apply to its targets in its place.
+    pub(super) preferred: BTreeSet<ObjectKey>,
+    /// Why a field of it is refused; the others are in force.
     pub(super) error: Option<String>,
+    /// What else is not in force at its targets.
+    pub(super) notes: BTreeSet<String>,
     pub(super) distribute: Distribute,
 }
 
@@ -86,13 +93,16 @@ impl Verdict {
     }
 }
 
-/// Whether this replica writes status and DestinationRules: the first by name of those in the
-/// store. Replicas may disagree for a while, and would otherwise overwrite each other. While the
-/// store is unreachable its last state decides; without a store there is one control plane.
+/// Whether this replica writes status and DestinationRules: that of those in the store that started
+/// first, so that of two processes with one name one writes. Replicas may disagree for a while, and
+/// would otherwise overwrite each other. While the store is unreachable its last state decides;
+/// without a store there is one control plane.
 pub(super) fn is_writer(state: &State) -> bool {
     state.replicas().is_none_or(|replicas| {
-        let names = replicas.all().map(|(record, _)| record.replica.as_str());
-        names.min() == Some(&**replicas.id())
+        let started = replicas
+            .all()
+            .map(|(record, _)| (record.started_unix_ms, record.instance));
+        started.min().map(|(_, instance)| instance) == Some(replicas.instance())
     })
 }
 
@@ -126,20 +136,30 @@ fn accepted(view: &PolicyView) -> Verdict {
     if let Some(error) = &view.error {
         return Verdict::new("False", "Invalid", error);
     }
-    if !view.has_target {
-        let message = "no Service of targetRefs exists, or it is not selected";
-        return Verdict::new("False", "TargetNotFound", message);
+    let missing = || format!("{} not found", view.missing.join(", "));
+    let notes: String = view.notes.iter().map(|note| format!("; {note}")).collect();
+    if view.clusters.is_empty() && view.preferred.is_empty() {
+        let message = if view.missing.is_empty() {
+            "no Service of targetRefs exists, or it is not selected".to_owned()
+        } else {
+            missing()
+        };
+        return Verdict::new("False", "TargetNotFound", message + &notes);
     }
+    let preferred: Vec<String> = view.preferred.iter().map(ToString::to_string).collect();
     if view.clusters.is_empty() {
-        let message = "another policy applies to all of its targets";
+        let message = format!("its targets follow {}", preferred.join(", "));
         return Verdict::new("False", "Conflicted", message);
     }
     let names: Vec<&str> = view.clusters.iter().map(|(_, name)| &**name).collect();
-    Verdict::new(
-        "True",
-        "Accepted",
-        format!("applies to {}", names.join(", ")),
-    )
+    let mut message = format!("applies to {}", names.join(", "));
+    if !view.missing.is_empty() {
+        message += &format!("; {}", missing());
+    }
+    if !preferred.is_empty() {
+        message += &format!("; other targets follow {}", preferred.join(", "));
+    }
+    Verdict::new("True", "Accepted", message + &notes)
 }
 
 fn zone_routing(state: &State, view: &PolicyView, lines: &[&LoadLine]) -> Verdict {
@@ -158,6 +178,16 @@ fn zone_routing(state: &State, view: &PolicyView, lines: &[&LoadLine]) -> Verdic
     if !modes.contains(&Mode::Enforce) {
         let message = "demand is measured and shown, but does not steer";
         return Verdict::new("False", "ModeShadow", message);
+    }
+    let own = view
+        .clusters
+        .iter()
+        .filter_map(|(_, name)| services.get(name));
+    if own
+        .clone()
+        .all(|service| service.assignment.endpoints().is_empty())
+    {
+        return Verdict::new("False", "NoEndpoints", "no target has an endpoint");
     }
     let classes = classes_in_use(state, lines);
     let others = match steered_classes(state, view, &classes) {
@@ -327,6 +357,12 @@ fn distribution(
     if view.distribute == Distribute::Off {
         return None;
     }
+    // Any fleet may report demand, so the owner of the Service says whose moves its requests.
+    let fleets = view.policy.istio_fleets();
+    let counts = |line: &LoadLine| {
+        fleets.is_empty() || fleets.contains("*") || fleets.contains(&*line.fleet)
+    };
+    let lines: Vec<&LoadLine> = lines.iter().filter(|line| counts(line)).copied().collect();
     let demand_of = |name: &Arc<str>| -> f64 {
         let own = lines.iter().filter(|line| line.cluster == *name);
         own.map(|line| line.demand()).sum()
@@ -358,6 +394,7 @@ fn distribution(
             (Distribute::DryRun, _) => Some("DryRun"),
             (_, Mode::Shadow) => Some("ModeShadow"),
             (_, Mode::Off) => Some("ModeOff"),
+            (_, Mode::Enforce) if fleets.is_empty() => Some(NO_FLEETS),
             (_, Mode::Enforce) => {
                 let reason = not_steered(service, classes_in_use(state, &own));
                 reason.map(|_| "NotSteered")

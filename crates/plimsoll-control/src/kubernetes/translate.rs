@@ -1,9 +1,10 @@
 //! [`Translator`]: Services of Kubernetes to services of the control plane.
 //!
 //! It keeps what it built, so that a change of endpoints does not parse settings again, and so that
-//! a Service whose settings became invalid keeps the previous ones.
+//! a setting that became invalid keeps its last valid value. Each setting stands for itself: one
+//! that is invalid leaves the others in force, also after a restart, which knows no last values.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use plimsoll_core::model::assignment::LbEndpoint;
@@ -12,10 +13,10 @@ use plimsoll_core::model::locality::Locality;
 use plimsoll_kubernetes::Batch;
 use plimsoll_kubernetes::merge::{Endpoint, EndpointState};
 use plimsoll_kubernetes::objects::{ObjectKey, ZoneRoutingPolicy};
-use plimsoll_kubernetes::settings::{Distribute, SettingError, Settings};
+use plimsoll_kubernetes::settings::{Distribute, Setting, SettingError, Settings};
 use plimsoll_kubernetes::{DiscoveredService as FoundService, ServicePort};
 use plimsoll_xds::yaml::ConfigError;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::report::PolicyView;
 use crate::config::{Kubernetes, Service};
@@ -27,6 +28,8 @@ use crate::sources::{SourceId, with_endpoints};
 const INVALID_SETTING: &str = "InvalidSetting";
 /// Reason of events about annotations without effect, as of the condition of a policy.
 const NOT_STEERED: &str = "NotSteered";
+/// Reason of events about Services that exceed a limit.
+const LIMIT_EXCEEDED: &str = "LimitExceeded";
 
 /// A setting that is not in force, or has no effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +41,8 @@ pub struct Refused {
     pub reason: String,
     /// Key and uid of the Service, for an event.
     pub service: Option<(ObjectKey, Arc<str>)>,
+    /// Name of the limit that is exceeded.
+    pub limit: Option<&'static str>,
 }
 
 /// Converts Services of Kubernetes.
@@ -50,6 +55,8 @@ pub struct Translator {
     owners: BTreeMap<Arc<str>, ObjectKey>,
     /// Annotations that are in force without effect.
     without_effect: VecDeque<Refused>,
+    /// Services that exceed a limit.
+    over_limit: BTreeMap<ObjectKey, Refused>,
 }
 
 /// What was built for one port.
@@ -57,9 +64,13 @@ pub struct Translator {
 struct Known {
     /// What the settings were built from.
     written: Written,
+    /// Name of the port.
+    port: Arc<str>,
+    /// The settings in force: of those that are invalid, the last valid ones.
+    values: BTreeMap<&'static str, Setting>,
     service: Arc<Service>,
-    /// The latest error, so that it is reported once.
-    error: Option<Refused>,
+    /// What is invalid, so that it is reported once.
+    errors: Vec<Refused>,
     /// The annotation that asks for demand which cannot steer the service, likewise.
     without_effect: Option<Refused>,
     /// The policy in force, and whether it distributes.
@@ -81,6 +92,7 @@ impl Translator {
             known: BTreeMap::new(),
             owners: BTreeMap::new(),
             without_effect: VecDeque::new(),
+            over_limit: BTreeMap::new(),
         }
     }
 
@@ -92,6 +104,9 @@ impl Translator {
         };
         let mut refused = Vec::new();
         for (key, found) in batch.services {
+            if self.exceeds_limit(&key, found.as_ref(), &mut refused) {
+                continue;
+            }
             let before = self.known.remove(&key).unwrap_or_default();
             let mut after = BTreeMap::new();
             if let Some(found) = found {
@@ -144,25 +159,36 @@ impl Translator {
                     object: format!("Service {key}"),
                     reason,
                     service: Some((key.clone(), Arc::clone(&found.service.uid))),
+                    limit: None,
                 });
                 continue;
             }
             let owned = Some((key.clone(), Arc::clone(&found.service.uid)));
-            let mut known = match self.port(&name, port, found.error.as_ref(), before.get(&name)) {
+            let port = Port {
+                name: &name,
+                namespace: &key.namespace,
+                found: port,
+            };
+            let mut known = match self.port(port, found.error.as_ref(), before.get(&name)) {
                 Ok(known) => known,
                 Err(mut error) => {
                     error.service = owned;
-                    refused.push(error);
+                    refused.push(*error);
                     continue;
                 }
             };
-            let found = [&mut known.error, &mut known.without_effect];
-            for one in found.into_iter().flatten() {
+            for one in known.errors.iter_mut().chain(&mut known.without_effect) {
                 one.service.clone_from(&owned);
             }
             let before = before.get(&name);
-            let is_new = before.is_none_or(|old| old.error != known.error);
-            refused.extend(known.error.clone().filter(|_| is_new));
+            let old = before.map_or(&[][..], |old| &old.errors[..]);
+            let new = known.errors.iter().filter(|error| !old.contains(error));
+            // All ports have the same annotations.
+            let new: Vec<_> = new
+                .filter(|error| !refused.contains(error))
+                .cloned()
+                .collect();
+            refused.extend(new);
             let is_new = before.is_none_or(|old| old.without_effect != known.without_effect);
             let without_effect = known.without_effect.clone().filter(|_| is_new);
             self.without_effect.extend(without_effect);
@@ -172,65 +198,131 @@ impl Translator {
         built
     }
 
+    /// Whether a Service exceeds a limit: what is known of it stays in force.
+    fn exceeds_limit(
+        &mut self,
+        key: &ObjectKey,
+        found: Option<&FoundService>,
+        refused: &mut Vec<Refused>,
+    ) -> bool {
+        let over = found.and_then(|found| Some((found, found.over_limit.as_ref()?)));
+        let Some((found, over)) = over else {
+            self.over_limit.remove(key);
+            return false;
+        };
+        let one = Refused {
+            event: LIMIT_EXCEEDED,
+            object: format!("Service {key}"),
+            reason: over.to_string(),
+            service: Some((key.clone(), Arc::clone(&found.service.uid))),
+            limit: Some(over.limit),
+        };
+        let before = self.over_limit.insert(key.clone(), one.clone());
+        if before.is_none_or(|before| before.limit != one.limit) {
+            refused.push(one);
+        }
+        true
+    }
+
     fn port(
         &self,
-        name: &Arc<str>,
-        port: &ServicePort,
+        port: Port<'_>,
         error: Option<&SettingError>,
         before: Option<&Known>,
-    ) -> Result<Known, Refused> {
-        let is_http2 = port.endpoints.is_http2;
-        let read = match (&port.settings, error) {
-            (_, Some(error)) | (Err(error), None) => Err(refused(error)),
-            (Ok(settings), None) => Ok(settings),
+    ) -> Result<Known, Box<Refused>> {
+        let mut valid = self.valid(port, before)?;
+        let port = port.found;
+        let found = &port.settings;
+        valid.errors.extend(error.map(refused));
+        let in_force = Settings {
+            values: valid.values,
+            ..found.clone()
         };
-        let built = read.and_then(|settings| {
-            let written = Written {
-                is_http2,
-                settings: as_in_file(settings),
-            };
-            match before {
-                Some(before) if before.written == written => {
-                    Ok((written, Arc::clone(&before.service)))
-                }
-                _ => {
-                    let service = self
-                        .settings
-                        .defaults
-                        .service(name, is_http2, &written.settings);
-                    let service = service.map_err(|error| located(settings, &error))?;
-                    Ok((written, Arc::new(service)))
-                }
-            }
-        });
-        let settings = port.settings.as_ref().ok();
-        let (written, service, error) = match (built, before) {
-            (Ok((written, service)), _) => (written, service, None),
-            (Err(error), Some(before)) => (
-                before.written.clone(),
-                Arc::clone(&before.service),
-                Some(error),
-            ),
-            (Err(error), None) => {
-                // A Service that was never valid has the defaults of the file.
-                let settings = Map::new();
-                let service = self.settings.defaults.service(name, is_http2, &settings);
-                let service = service.map_err(|_| error.clone())?;
-                (
-                    Written { is_http2, settings },
-                    Arc::new(service),
-                    Some(error),
-                )
-            }
-        };
+        let policy = found.policy.as_ref().map(|policy| policy.key.clone());
+        let is_kept = found.errors.iter().any(|one| one.setting == Some("istio"));
+        let same = before.filter(|before| is_kept && before.policy == policy);
         Ok(Known {
-            written,
-            without_effect: settings.and_then(|settings| without_effect(settings, &service)),
-            service: self.with_endpoints(service, &port.endpoints.endpoints),
-            error,
-            policy: settings.and_then(|one| one.policy.as_ref().map(|policy| policy.key.clone())),
-            distribute: settings.map_or(Distribute::Off, |settings| settings.distribute),
+            written: valid.written,
+            port: Arc::clone(&port.endpoints.name),
+            without_effect: without_effect(&in_force, &valid.service),
+            service: self.with_endpoints(valid.service, &port.endpoints.endpoints),
+            errors: valid.errors,
+            values: in_force.values,
+            policy,
+            distribute: same.map_or(found.distribute, |before| before.distribute),
         })
+    }
+
+    /// Builds a service from the settings that are valid. Those that are not have their last valid
+    /// value, or the default.
+    fn valid(&self, port: Port<'_>, before: Option<&Known>) -> Result<Valid, Box<Refused>> {
+        let mut settings = port.found.settings.clone();
+        let last = |setting| before.and_then(|before| before.values.get(setting));
+        let mut errors: Vec<Refused> = settings.errors.iter().map(refused).collect();
+        for setting in settings.errors.iter().filter_map(|error| error.setting) {
+            if let Some(value) = last(setting) {
+                settings.values.insert(setting, value.clone());
+            }
+        }
+        let mut restored = BTreeSet::new();
+        loop {
+            let error = match self.build(port, &settings, before) {
+                Ok((written, service)) => {
+                    return Ok(Valid {
+                        written,
+                        values: settings.values,
+                        service,
+                        errors,
+                    });
+                }
+                Err(error) => error,
+            };
+            let refused = located(&settings, &error);
+            if settings.values.is_empty() {
+                // The defaults are valid by themselves, but not for this name or protocol.
+                return Err(Box::new(refused));
+            }
+            match settings.setting_of(error.path()) {
+                Some(setting) if restored.insert(setting) => {
+                    errors.push(refused);
+                    match last(setting) {
+                        Some(value) => settings.values.insert(setting, value.clone()),
+                        None => settings.values.remove(setting),
+                    };
+                }
+                // The last value is not valid beside the others.
+                Some(setting) => drop(settings.values.remove(setting)),
+                None => {
+                    errors.push(refused);
+                    settings.values.clear();
+                }
+            }
+        }
+    }
+
+    /// Builds a service from settings, unless it was built from the same ones before.
+    fn build(
+        &self,
+        port: Port<'_>,
+        settings: &Settings,
+        before: Option<&Known>,
+    ) -> Result<(Written, Arc<Service>), ConfigError> {
+        let is_http2 = port.found.endpoints.is_http2;
+        let mut written = Written {
+            is_http2,
+            settings: as_in_file(settings),
+        };
+        if let Some(fleets) = self.settings.visible_to(port.namespace) {
+            let own = written.settings.entry("visible_to");
+            own.or_insert_with(|| json!(fleets));
+        }
+        if let Some(before) = before.filter(|before| before.written == written) {
+            let service = Arc::clone(&before.service);
+            return Ok((written, service));
+        }
+        let defaults = &self.settings.defaults;
+        let service = defaults.service(port.name, is_http2, &written.settings)?;
+        Ok((written, Arc::new(service)))
     }
 
     /// Returns what a policy applies to.
@@ -238,24 +330,33 @@ impl Translator {
         let mut view = PolicyView {
             policy: Arc::clone(policy),
             clusters: Vec::new(),
-            has_target: false,
+            missing: Vec::new(),
+            preferred: BTreeSet::new(),
             error: None,
+            notes: BTreeSet::new(),
             distribute: Distribute::Off,
         };
-        let object = format!("ZoneRoutingPolicy {}", policy.key);
         for target in policy.target_refs.iter().filter(|one| one.is_service()) {
             let key = ObjectKey::new(&policy.key.namespace, &target.name);
+            if let Some(over) = self.over_limit.get(&key) {
+                view.notes
+                    .insert(format!("{}: {}", over.object, over.reason));
+            }
             let Some(ports) = self.known.get(&key) else {
+                view.missing.push(format!("Service {}", target.name));
                 continue;
             };
-            view.has_target = true;
+            let is_meant = |known: &&Known| {
+                let section = target.section_name.as_deref();
+                section.is_none_or(|section| section == &*known.port)
+            };
+            if !ports.values().any(|known| is_meant(&known)) {
+                let section = target.section_name.as_deref().unwrap_or_default();
+                view.missing
+                    .push(format!("port {section} of Service {}", target.name));
+            }
             for (name, known) in ports {
-                if let Some(error) = known.error.as_ref().filter(|one| one.object == object) {
-                    view.error = Some(error.reason.clone());
-                } else if known.policy.as_ref() == Some(&policy.key) {
-                    view.clusters.push((key.clone(), Arc::clone(name)));
-                    view.distribute = known.distribute;
-                }
+                view.add(&key, name, known, is_meant(&known));
             }
         }
         view.clusters.dedup();
@@ -282,10 +383,55 @@ impl Translator {
     }
 }
 
+impl PolicyView {
+    /// Adds a port of a target; `is_meant` is one that the reference is about.
+    fn add(&mut self, service: &ObjectKey, name: &Arc<str>, known: &Known, is_meant: bool) {
+        let object = format!("ZoneRoutingPolicy {}", self.policy.key);
+        if known.policy.as_ref() == Some(&self.policy.key) {
+            let (own, others): (Vec<_>, _) =
+                known.errors.iter().partition(|one| one.object == object);
+            self.error = own
+                .first()
+                .map(|one| one.reason.clone())
+                .or(self.error.take());
+            let text = |one: &Refused| format!("{} {}", one.object, one.reason);
+            self.notes.extend(others.into_iter().map(text));
+            self.clusters.push((service.clone(), Arc::clone(name)));
+            self.distribute = known.distribute;
+        } else if is_meant {
+            self.preferred.extend(known.policy.clone());
+        }
+    }
+}
+
+/// A port of a Service, and the name of its cluster.
+#[derive(Clone, Copy)]
+struct Port<'a> {
+    name: &'a Arc<str>,
+    namespace: &'a str,
+    found: &'a ServicePort,
+}
+
+/// What is valid of the settings of a port.
+struct Valid {
+    written: Written,
+    values: BTreeMap<&'static str, Setting>,
+    service: Arc<Service>,
+    errors: Vec<Refused>,
+}
+
 /// Returns the settings in the shape of a service in a file.
 fn as_in_file(settings: &Settings) -> Map<String, Value> {
     let mut written = Map::new();
-    for field in ["mode", "ramp", "delivery", "objective", "capacity"] {
+    for field in [
+        "mode",
+        "ramp",
+        "delivery",
+        "objective",
+        "capacity",
+        "visible_to",
+        "cost",
+    ] {
         if let Some(setting) = settings.values.get(field) {
             written.insert(field.to_owned(), setting.value.clone());
         }
@@ -307,6 +453,7 @@ fn without_effect(settings: &Settings, service: &Service) -> Option<Refused> {
         object: own.object.clone(),
         reason: format!("{}: {}", own.field, error.reason()),
         service: None,
+        limit: None,
     })
 }
 
@@ -316,6 +463,7 @@ fn refused(error: &SettingError) -> Refused {
         object: error.origin.object.clone(),
         reason: format!("{}: {}", error.origin.field, error.reason),
         service: None,
+        limit: None,
     }
 }
 
@@ -336,6 +484,7 @@ fn located(settings: &Settings, error: &ConfigError) -> Refused {
         object,
         reason: format!("{field}{}: {reason}", inner.unwrap_or_default()),
         service: None,
+        limit: None,
     }
 }
 

@@ -18,8 +18,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::report::{
-    PolicyReport, PolicyView, ServiceDistribution, Verdict, add_distribute_condition, is_writer,
-    next_status, reports,
+    NO_FLEETS, PolicyReport, PolicyView, ServiceDistribution, Verdict, add_distribute_condition,
+    is_writer, next_status, reports,
 };
 use super::translate::Refused;
 use crate::log_lines;
@@ -48,6 +48,8 @@ pub(super) struct Reporter {
     /// Statuses that were written and that the watch has not returned yet.
     written: BTreeMap<ObjectKey, plimsoll_kubernetes::objects::PolicyStatus>,
     logged: Option<Instant>,
+    /// The event whose write failed.
+    unsent: Option<Refused>,
     /// Writes that are left in this report.
     writes: usize,
 }
@@ -70,6 +72,7 @@ impl Reporter {
             refreshed: BTreeMap::new(),
             written: BTreeMap::new(),
             logged: None,
+            unsent: None,
             writes: 0,
         }
     }
@@ -112,17 +115,24 @@ impl Reporter {
     }
 
     async fn write_events(&mut self) {
-        while self.writes > 0
-            && let Ok(refused) = self.inputs.refused.try_recv()
-        {
+        while self.writes > 0 {
+            let next = self.unsent.take();
+            let Some(refused) = next.or_else(|| self.inputs.refused.try_recv().ok()) else {
+                return;
+            };
             self.writes -= 1;
             let Some((key, uid)) = &refused.service else {
                 continue;
             };
             let reason = &refused.reason;
             let sent = self.writer.warn_service(key, uid, refused.event, reason);
-            if let Err(failure) = sent.await {
-                self.failed(&failure, "Event");
+            let Err(failure) = sent.await else {
+                continue;
+            };
+            self.failed(&failure, "Event");
+            if is_temporary(&failure) {
+                self.unsent = Some(refused);
+                return;
             }
         }
     }
@@ -170,7 +180,12 @@ impl Reporter {
             return Verdict::new("False", "NoDemand", "no demand is known");
         }
         if let Some(reason) = shown_only {
-            return Verdict::new("False", reason, format!("would write {distribute}"));
+            let why = if *reason == NO_FLEETS {
+                "; spec.istio.fleets has to name the fleets whose demand counts"
+            } else {
+                ""
+            };
+            return Verdict::new("False", reason, format!("would write {distribute}{why}"));
         }
         let rules = match self.writer.destination_rules(&service.namespace).await {
             Ok(rules) => rules,
@@ -216,6 +231,15 @@ impl Reporter {
         self.logged = Some(now);
         let reason = failure.text();
         log_line!(log_lines::KUBERNETES_WRITE_FAILED, what, reason);
+    }
+}
+
+/// Whether a write may succeed later as it is. One that is refused, for lack of rights or because
+/// its namespace is gone, will not.
+fn is_temporary(failure: &Failure) -> bool {
+    match failure {
+        Failure::Transport(_) => true,
+        Failure::Status { status, .. } => status.code == 429 || status.code >= 500,
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use plimsoll_core::counts::HostSetCounts;
 use plimsoll_core::model::locality::Locality;
+use plimsoll_core::planner::cost::Cost;
 use plimsoll_core::planner::{FleetView, Plan, ScopeView};
 use plimsoll_core::time::Instant;
 
@@ -26,6 +27,7 @@ pub(super) struct Collected {
     pub(super) measured: Option<Arc<Plan>>,
     /// What the service plans for the demand of all fleets.
     pub(super) own_plan: Option<Arc<OwnPlan>>,
+    pub(super) cost: Arc<Cost>,
     /// Share of the requests to a zone that failed, in the latest reports.
     pub(super) failed_shares: BTreeMap<Locality, f64>,
     pub(super) shares: ServiceShares,
@@ -82,6 +84,7 @@ pub(super) fn collect(state: &State, cache: &ShareCache, now: Instant) -> Vec<Co
                 delivered: delivered(state, fleet, service, is_idle, now),
                 measured: measured.cloned(),
                 own_plan: state.own_plan(service.name()).cloned(),
+                cost: cost(state, service),
                 failed_shares: scope.map(failed_shares).unwrap_or_default(),
                 shares: cache.get(&key).unwrap_or_else(|| capacity_only(service)),
                 demand: scope.map(demand).unwrap_or_default(),
@@ -92,6 +95,13 @@ pub(super) fn collect(state: &State, cache: &ShareCache, now: Instant) -> Vec<Co
         }
     }
     all
+}
+
+/// Returns the prices of a service: those of the file for clusters of a relayed server.
+fn cost(state: &State, service: &Service) -> Arc<Cost> {
+    let config = state.config();
+    let written = config.services.get(service.name());
+    Arc::clone(written.map_or(&config.operation.cost, |service| &service.goal.cost))
 }
 
 /// Returns the demand for a service by zone, in requests per second; `None` without demand.

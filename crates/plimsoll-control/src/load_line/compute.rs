@@ -5,10 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::model::locality::Locality;
+use plimsoll_core::planner::Plan;
+use plimsoll_core::planner::zone_plan::ZonePlan;
 
 use super::collect::{Collected, collect};
 use super::shares::{Rows, Shares};
 use super::{LoadLine, PlannedZone, Traffic, Unknown, ZoneLine, ZoneTraffic, target};
+use crate::demand::OwnPlan;
 use crate::run::Context;
 use crate::server::Stopped;
 use crate::state::State;
@@ -31,6 +34,14 @@ impl LoadLines {
     }
 }
 
+impl FromIterator<LoadLine> for LoadLines {
+    fn from_iter<T: IntoIterator<Item = LoadLine>>(lines: T) -> Self {
+        let mut lines: Vec<LoadLine> = lines.into_iter().collect();
+        lines.sort_by(|a, b| (&a.fleet, &a.cluster).cmp(&(&b.fleet, &b.cluster)));
+        Self(lines)
+    }
+}
+
 impl Context {
     /// Computes the load lines of every fleet and service. Routing shares that have changed are
     /// computed first, for at most `budget`; beyond it, load lines have the previous ones.
@@ -39,11 +50,7 @@ impl Context {
         let cache = self.shares.clone();
         let inspect = move |state: &State, now| collect(state, &cache, now);
         let collected = self.handle.inspect(inspect).await?;
-        let compute = move || {
-            let mut lines: Vec<LoadLine> = collected.into_iter().map(load_line).collect();
-            lines.sort_by(|a, b| (&a.fleet, &a.cluster).cmp(&(&b.fleet, &b.cluster)));
-            LoadLines(lines)
-        };
+        let compute = move || collected.into_iter().map(load_line).collect();
         let computed = tokio::task::spawn_blocking(compute);
         // The thread only fails if it panics, or if the runtime shuts down.
         computed.await.map_err(|_| Stopped)
@@ -99,12 +106,7 @@ pub(super) fn load_line(collected: Collected) -> LoadLine {
         above_line: above_line(&collected, locality),
         failed_share: collected.failed_shares.get(locality).copied(),
         fails: plan.is_some_and(|plan| plan.failing.contains(locality)),
-        fails_only_from: plan
-            .map(|plan| plan.fails_only_from(locality))
-            .into_iter()
-            .flatten()
-            .cloned()
-            .collect(),
+        fails_only_from: fails_only_from(plan, locality),
         planned: own_plan.and_then(|plan| PlannedZone::of(plan, locality)),
     };
     let mut line = LoadLine {
@@ -116,6 +118,8 @@ pub(super) fn load_line(collected: Collected) -> LoadLine {
         on_fallback: delivered.on_fallback,
         warming_up: delivered.warming_up,
         target_utilization: own_plan.and_then(target),
+        bill: own_plan.and_then(OwnPlan::zone_plan).map(ZonePlan::bill),
+        cost: Arc::clone(&collected.cost),
         withheld: delivered.withheld.clone(),
         undelivered: delivered.undelivered,
         zones: zones.iter().zip(&capacity).map(zone).collect(),
@@ -125,6 +129,11 @@ pub(super) fn load_line(collected: Collected) -> LoadLine {
     };
     line.drop_needless_reasons();
     line
+}
+
+fn fails_only_from(plan: Option<&Plan>, zone: &Locality) -> Vec<Locality> {
+    let from = plan.map(|plan| plan.fails_only_from(zone));
+    from.into_iter().flatten().cloned().collect()
 }
 
 /// Returns why a zone is above its line, if it is.

@@ -9,12 +9,13 @@ use crate::demand::OwnPlan;
 /// What is planned for one zone, of the demand of all fleets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlannedZone {
-    /// Requests per second that its healthy hosts serve at utilization 1.
-    pub capacity: f64,
-    /// Planned utilization, 0 to 1 or, if the zone has to take more, above; `None` without hosts.
+    /// Requests per second that its healthy hosts serve at utilization 1; `None` if nobody says.
+    pub capacity: Option<f64>,
+    /// Planned utilization, 0 to 1 or, if the zone has to take more, above; `None` without hosts
+    /// or without capacity.
     pub utilization: Option<f64>,
-    /// Hosts of weight 1 that the zone's own demand needs at the target.
-    pub wanted_hosts: u64,
+    /// Hosts of weight 1 that the zone's own demand needs at the target; `None` with `LEVEL`.
+    pub wanted_hosts: Option<u64>,
     /// How its requests are planned, as a sentence.
     pub text: Arc<str>,
 }
@@ -23,17 +24,20 @@ impl PlannedZone {
     pub(crate) fn of(plan: &OwnPlan, zone: &Locality) -> Option<Self> {
         let plan = plan.zone_plan()?;
         let own = plan.zone(zone)?;
+        let capacity = plan.goal().capacity.map(|_| own.capacity);
         Some(Self {
-            capacity: own.capacity,
-            utilization: (own.capacity > 0.0).then(|| own.served / own.capacity),
-            wanted_hosts: plan.goal().wanted_hosts(own.demand)?,
+            capacity,
+            utilization: capacity
+                .filter(|capacity| *capacity > 0.0)
+                .map(|capacity| own.served / capacity),
+            wanted_hosts: plan.goal().wanted_hosts(own.demand),
             text: plan.sentence(zone)?.into(),
         })
     }
 }
 
-/// Returns the target utilization of a plan; `None` without an objective.
+/// Returns the target utilization of a plan; `None` with `LEVEL`.
 pub(crate) fn target(plan: &OwnPlan) -> Option<f64> {
-    let goal = plan.zone_plan()?.goal();
-    Some(goal.objective.target_utilization())
+    let objective = plan.zone_plan()?.goal().objective;
+    (!objective.is_level()).then(|| objective.target_utilization())
 }

@@ -229,7 +229,7 @@ impl Written<'_> {
         let metadata = |name: &str| json!({ "namespace": "shop", "name": name });
         let ports = json!([{ "name": "http", "port": 80 }]);
         let service = json!({ "metadata": metadata(SERVICE), "spec": { "ports": ports } });
-        inventory.handle_service(applied::<Service>(service)?);
+        inventory.handle_service(applied::<Service>(service)?, setup.now);
         for (index, (zone, hosts, _)) in ZONES.iter().enumerate() {
             let hosts = (1..=*hosts).map(|host| format!("10.0.{index}.{host}"));
             let endpoint = |address| json!({ "addresses": [address], "zone": zone });

@@ -9,6 +9,7 @@ use plimsoll_core::model::endpoint_policy::EndpointPolicy;
 use plimsoll_core::model::load_report::{ClusterStats, Node, UpstreamLocalityStats};
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::model::zone_aware::LocalityBasis;
+use plimsoll_testing::tasks::wait_for;
 use plimsoll_xds::ads::client::{Client, ClientEvent, ClientSettings};
 use plimsoll_xds::ads::message::NodeMessage;
 use plimsoll_xds::ads::server::{ServerStream, StreamEvent};
@@ -343,17 +344,11 @@ fn local_stats(locality: &Locality, requests: u64) -> ClusterStats {
 
 /// Waits until the audit has the cluster, with its resource and version.
 async fn audit_names_resources(handle: &Handle, upstream: SocketAddr) {
-    let recorded = async {
-        loop {
-            let is_relayed = |entry: &AuditEntry| entry.by.starts_with("relay of ");
-            if let Some(entry) = handle.audit().all().into_iter().find(is_relayed) {
-                return entry;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    let limit = Duration::from_secs(20);
-    let entry = tokio::time::timeout(limit, recorded).await.unwrap();
+    let entry = wait_for("the change is in the audit", async || {
+        let is_relayed = |entry: &AuditEntry| entry.by.starts_with("relay of ");
+        handle.audit().all().into_iter().find(is_relayed)
+    })
+    .await;
     assert_eq!(*entry.by, format!("relay of {upstream}"));
     let change = &entry.changes[0];
     assert_eq!(change.service.as_deref(), Some("orders"));

@@ -256,6 +256,8 @@ impl AgreedPlans {
             cause,
             warming_up,
             zones,
+            // `Demand` knows it.
+            spilling: None,
         }
     }
 }

@@ -26,20 +26,40 @@ fn options(directory: &std::path::Path, text: &str) -> Options {
     }
 }
 
-/// Runs a control plane without services.
-async fn start_empty() -> (tempfile::TempDir, Context, JoinHandle<Result<(), RunError>>) {
-    let directory = tempfile::tempdir().unwrap();
-    let control = Control::start(options(directory.path(), "{}"))
-        .await
-        .unwrap();
-    let context = control.context().clone();
-    let running = tokio::spawn(control.run(AdminOptions::default()));
-    (directory, context, running)
+/// A control plane that runs, and its file.
+struct Started {
+    context: Context,
+    running: JoinHandle<Result<(), RunError>>,
+    file: PathBuf,
+    _directory: tempfile::TempDir,
+}
+
+impl Started {
+    async fn new(text: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let options = options(directory.path(), text);
+        let file = options.config.clone();
+        let control = Control::start(options).await.unwrap();
+        Self {
+            context: control.context().clone(),
+            running: tokio::spawn(control.run(AdminOptions::default())),
+            file,
+            _directory: directory,
+        }
+    }
+
+    async fn stop(self) {
+        self.context.stopping.cancel();
+        drop(self.context);
+        self.running.await.unwrap().unwrap();
+    }
 }
 
 #[tokio::test]
 async fn a_panic_of_the_writer_ends_the_run_with_an_error() {
-    let (_directory, context, running) = start_empty().await;
+    let Started {
+        context, running, ..
+    } = Started::new("{}").await;
     let asked = context
         .handle
         .inspect(|_, _| -> () { panic!("injected by a test") });
@@ -51,25 +71,19 @@ async fn a_panic_of_the_writer_ends_the_run_with_an_error() {
 
 #[tokio::test]
 async fn a_reload_on_request_reads_the_files_again() {
-    let (_directory, context, running) = start_empty().await;
+    let started = Started::new("{}").await;
+    let context = &started.context;
     assert_eq!(context.reload.reload(false).await.unwrap(), Ok(()));
     assert_eq!(context.reloads.counts().succeeded, 1);
-    context.stopping.cancel();
-    drop(context);
-    running.await.unwrap().unwrap();
+    started.stop().await;
 }
 
 #[tokio::test]
 async fn an_edit_that_removes_too_much_is_refused_unless_it_is_allowed() {
-    let directory = tempfile::tempdir().unwrap();
-    let services = "services: [{cluster: {name: a}}, {cluster: {name: b}}]";
-    let options = options(directory.path(), services);
-    let file = options.config.clone();
-    let control = Control::start(options).await.unwrap();
-    let context = control.context().clone();
-    let running = tokio::spawn(control.run(AdminOptions::default()));
+    let started = Started::new("services: [{cluster: {name: a}}, {cluster: {name: b}}]").await;
+    let context = &started.context;
     let edited = "{listen: '127.0.0.1:1', demand: {missed_intervals: 5}}";
-    std::fs::write(file, edited).unwrap();
+    std::fs::write(&started.file, edited).unwrap();
     let handle = &context.handle;
     let services = || handle.inspect(|state, _| state.config().services.len());
     let reason = context.reload.reload(false).await.unwrap().unwrap_err();
@@ -86,21 +100,15 @@ async fn an_edit_that_removes_too_much_is_refused_unless_it_is_allowed() {
     assert_eq!(counts.succeeded, 1);
     assert!(counts.failed >= 1 && counts.error.is_none());
     assert_eq!(counts.restart_needed, ["demand.missed_intervals"]);
-    context.stopping.cancel();
-    drop(context);
-    running.await.unwrap().unwrap();
+    started.stop().await;
 }
 
 #[tokio::test]
 async fn services_of_kubernetes_stay_until_the_section_is_removed() {
-    let directory = tempfile::tempdir().unwrap();
     let section =
         |mode: &str| format!("kubernetes: {{api_server: 'http://127.0.0.1:1', mode: {mode}}}");
-    let options = options(directory.path(), &section("SHADOW"));
-    let file = options.config.clone();
-    let control = Control::start(options).await.unwrap();
-    let context = control.context().clone();
-    let running = tokio::spawn(control.run(AdminOptions::default()));
+    let started = Started::new(&section("SHADOW")).await;
+    let context = &started.context;
     let found = Found {
         service: Arc::clone(&config("services: [{cluster: {name: a}}]").services["a"]),
         object: Some("Service shop/a@1".into()),
@@ -115,7 +123,7 @@ async fn services_of_kubernetes_stay_until_the_section_is_removed() {
         (section("ENFORCE"), 1),
         ("{}".to_owned(), 0),
     ] {
-        std::fs::write(&file, &text).unwrap();
+        std::fs::write(&started.file, &text).unwrap();
         if count == 0 {
             let refused = context.reload.reload(false).await.unwrap().unwrap_err();
             assert!(refused.contains("the edit removes kubernetes"), "{refused}");
@@ -127,9 +135,7 @@ async fn services_of_kubernetes_stay_until_the_section_is_removed() {
         let is_mirrored = context.handle.source(SourceId::Kubernetes).is_some();
         assert_eq!((services, is_mirrored), (count, count > 0), "{text}");
     }
-    context.stopping.cancel();
-    drop(context);
-    running.await.unwrap().unwrap();
+    started.stop().await;
 }
 
 /// Writes a certificate and its key, which is also its authority; returns their paths.

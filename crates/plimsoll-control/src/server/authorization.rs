@@ -2,6 +2,7 @@
 //! the rules change. `identity` decides; this module logs, counts and waits.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use plimsoll_core::log_line;
 use plimsoll_core::model::load_report::{ClusterStats, Node};
@@ -19,20 +20,41 @@ use crate::log_lines;
 /// Log lines about refused clients in a second: a client that is refused comes back.
 const REFUSALS_PER_SECOND: u32 = 20;
 
-/// Limits the log lines about refused clients.
+/// How long a refusal counts as recent: clients that are refused come back within seconds.
+const RECENT: Duration = Duration::from_secs(60);
+
+/// Limits the log lines about refused clients, and remembers the last one.
 #[derive(Debug)]
-pub(crate) struct RefusalLog(Mutex<LogLimit>);
+pub(crate) struct RefusalLog {
+    limit: Mutex<LogLimit>,
+    last: Mutex<Option<(Instant, String)>>,
+}
 
 impl Default for RefusalLog {
     fn default() -> Self {
-        Self(Mutex::new(LogLimit::with_burst(REFUSALS_PER_SECOND)))
+        Self {
+            limit: Mutex::new(LogLimit::with_burst(REFUSALS_PER_SECOND)),
+            last: Mutex::default(),
+        }
     }
 }
 
 impl RefusalLog {
     pub(super) fn allow(&self) -> Option<u64> {
-        let mut limit = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut limit = self.limit.lock().unwrap_or_else(PoisonError::into_inner);
         limit.allow(Instant::now())
+    }
+
+    /// Returns who was refused last, and why, if that was a moment ago.
+    pub(super) fn recent(&self) -> Option<String> {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let recent = last.as_ref().filter(|(at, _)| at.elapsed() < RECENT);
+        recent.map(|(_, text)| text.clone())
+    }
+
+    fn remember(&self, text: String) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        *last = Some((Instant::now(), text));
     }
 }
 
@@ -118,6 +140,10 @@ impl Authorization {
 /// Logs and counts a refusal; returns the status that ends the stream.
 fn refuse(handle: &Handle, client: &ClientInfo, node: &Node, refusal: &Refusal) -> Status {
     handle.counters().refused(refusal.field);
+    let (id, fleet) = (&node.id, &node.cluster);
+    handle
+        .refusals
+        .remember(format!("{id} of {fleet}: {refusal}"));
     if let Some(suppressed) = handle.refusals.allow() {
         let rule = refusal.rule.as_deref().unwrap_or("none");
         let peer = client
@@ -161,7 +187,18 @@ mod tests {
             assert_eq!(log.allow(), Some(0));
         }
         assert_eq!([log.allow(), log.allow()], [None; 2]);
-        tokio::time::advance(std::time::Duration::from_secs(1)).await;
+        tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(log.allow(), Some(2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_refusal_is_recent_for_a_minute() {
+        let log = RefusalLog::default();
+        assert_eq!(log.recent(), None);
+        log.remember("1 of edge: no rule".to_owned());
+        tokio::time::advance(Duration::from_secs(59)).await;
+        assert_eq!(log.recent().as_deref(), Some("1 of edge: no rule"));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(log.recent(), None);
     }
 }

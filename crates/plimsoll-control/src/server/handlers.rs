@@ -28,7 +28,8 @@ use super::{Handle, Message, OpenedStream, Stopped, StreamGuard};
 use crate::audit::Answer;
 use crate::events::Description;
 use crate::events::streams::{
-    NOT_READABLE, nacked, not_readable, queue_full, report_too_early, request_refused,
+    NOT_READABLE, beyond_budget, nacked, not_readable, queue_full, report_too_early,
+    request_refused,
 };
 use crate::fleet::Peer;
 use crate::identity::Purpose;
@@ -332,6 +333,11 @@ impl Handle {
         reason: &str,
     ) {
         self.tell(request_refused(limit, peer, reason));
+    }
+
+    /// Counts and logs an object of Kubernetes beyond a limit.
+    pub(crate) fn beyond_budget(&self, limit: &'static str, object: &str, reason: &str) {
+        self.tell(beyond_budget(limit, object, reason));
     }
 
     fn tell(&self, event: Description<'_>) {

@@ -19,6 +19,10 @@ use crate::events::{ControlEvent, EventQueue};
 use crate::fleet::FleetSettings;
 use crate::relay::{RelayedClusters, RelayedResource};
 
+/// Zones without endpoints that are remembered: in some clusters every tenant writes slices with
+/// zones of his own. Zones in `fleets.zones` stay in any case.
+const MAX_FORMER_ZONES: usize = 64;
+
 /// What changed in the configuration in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
@@ -43,9 +47,9 @@ pub(crate) struct Configuration {
     in_force: Arc<ControlConfig>,
     services: Services,
     relayed: RelayedClusters,
-    /// Zones of services since the start. A zone whose endpoints are all removed still has proxies,
-    /// whose demand counts.
-    zones: BTreeSet<Locality>,
+    /// Zones of services, and when each was first seen as an order. A zone whose endpoints are all
+    /// removed still has proxies, whose demand counts: up to [`MAX_FORMER_ZONES`] of these stay.
+    zones: BTreeMap<Locality, u64>,
     change: Option<Change>,
     events: EventQueue,
 }
@@ -58,7 +62,7 @@ impl Configuration {
             files: config,
             services: Services::default(),
             relayed: RelayedClusters::default(),
-            zones: BTreeSet::new(),
+            zones: BTreeMap::new(),
             change: None,
             events: EventQueue::default(),
         };
@@ -95,7 +99,9 @@ impl Configuration {
         if let Some(services) = self.services.poll_changed() {
             let after = self.services.put_into(&self.in_force);
             let before = std::mem::replace(&mut self.in_force, after);
-            self.tell_without_effect_of(&services.names, &before);
+            if services.settings {
+                self.tell_without_effect_of(&services.names, &before);
+            }
             let change = self.change_of(services, false);
             self.changed(change);
         }
@@ -156,7 +162,7 @@ impl Configuration {
         let config = &self.in_force;
         let mut counted = config.fleets.zones.clone();
         if config.relay.is_none() {
-            counted.extend(self.zones.iter().cloned());
+            counted.extend(self.zones.keys().cloned());
         }
         if !counted.is_empty() {
             counted.extend(config.rules.zones());
@@ -165,7 +171,12 @@ impl Configuration {
             limits: config.operation.limits.fleets,
             leave_after: config.fleets.leave_after,
             counted: Some(counted).filter(|counted| !counted.is_empty()),
-            known: &self.zones | &config.fleets.zones,
+            known: self
+                .zones
+                .keys()
+                .chain(&config.fleets.zones)
+                .cloned()
+                .collect(),
         }
     }
 
@@ -257,13 +268,34 @@ impl Configuration {
         let entries = named
             .chain(all)
             .flat_map(|service| service.assignment.endpoints());
-        let before = self.zones.len();
+        let mut next = self.zones.values().max().map_or(0, |last| last + 1);
+        let mut has_new = false;
         for entry in entries {
-            if !entry.locality.is_unset() && !self.zones.contains(&entry.locality) {
-                self.zones.insert(entry.locality.clone());
+            if !entry.locality.is_unset() && !self.zones.contains_key(&entry.locality) {
+                self.zones.insert(entry.locality.clone(), next);
+                next += 1;
+                has_new = true;
             }
         }
-        self.zones.len() > before
+        if has_new && self.zones.len() > MAX_FORMER_ZONES {
+            self.forget_former_zones();
+        }
+        has_new
+    }
+
+    /// Forgets those of the zones without endpoints that were first seen last, beyond the number
+    /// that is remembered: slices that invent zones push out their own.
+    fn forget_former_zones(&mut self) {
+        let services = self.in_force.services.values();
+        let entries = services.flat_map(|service| service.assignment.endpoints());
+        let in_use: BTreeSet<&Locality> = entries.map(|entry| &entry.locality).collect();
+        let former = self.zones.iter().filter(|(zone, _)| !in_use.contains(zone));
+        let mut former: Vec<(u64, Locality)> =
+            former.map(|(zone, seen)| (*seen, zone.clone())).collect();
+        former.sort_unstable();
+        for (_, zone) in former.into_iter().skip(MAX_FORMER_ZONES) {
+            self.zones.remove(&zone);
+        }
     }
 }
 

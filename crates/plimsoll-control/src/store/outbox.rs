@@ -43,6 +43,10 @@ impl Outbox {
     /// Adds a write, which replaces an earlier one of the same node.
     pub(crate) fn push(&self, key: NodeKey, write: &Write) -> Result<(), TooLarge> {
         let write = match write {
+            Write::Forget => {
+                self.lock().writes.remove(&key);
+                return Ok(());
+            }
             Write::Delete => PendingWrite::Delete,
             Write::Put(record) => PendingWrite::Put(encode_node_record(record)),
             Write::PutIfOwn(record) => PendingWrite::PutIfOwn(encode_node_record(record)),

@@ -120,6 +120,7 @@ mod tests {
                 cause: UpdateCause::Heartbeat,
                 warming_up: false,
                 zones: Vec::new(),
+                spilling: None,
             }),
             after,
         }

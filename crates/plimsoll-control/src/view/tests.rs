@@ -9,6 +9,7 @@ mod isolation;
 mod ramp;
 mod shadow;
 mod subsets;
+mod visible;
 pub(crate) mod walk;
 
 use std::collections::BTreeSet;

@@ -201,7 +201,12 @@ impl SourceState {
             && settings.spill_controller() == SpillController::Headroom
             && smoothed.iter().any(is_compared);
         let mut outcome = match settings.spill_controller() {
-            SpillController::Headroom => headroom_weights(settings, &smoothed, local),
+            SpillController::Headroom => {
+                // Nothing is gained by requests that stay in a locality to fail there.
+                let own = slots.first().map(|slot| &slot.locality);
+                let own_fails = own.is_some_and(|own| self.discounted.contains(own));
+                headroom_weights(settings, &smoothed, local && !own_fails)
+            }
             SpillController::Convergent => {
                 let controls = ControllerSettings::from(settings);
                 let controlled = controlled_slots(&slots, &smoothed, &averages);

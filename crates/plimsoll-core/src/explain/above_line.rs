@@ -19,6 +19,7 @@ pub(super) const NOTICED: f64 = 1.005;
 /// Why a locality serves more than its share of the capacity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct AboveLine {
     pub code: AboveLineCode,
@@ -33,6 +34,7 @@ pub struct AboveLine {
     derive(serde::Serialize),
     serde(rename_all = "snake_case")
 )]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub enum AboveLineCode {
     /// Zone-aware routing is off: too few hosts (`min_cluster_size`), panic, not configured.
@@ -228,7 +230,7 @@ mod tests {
         let here = Locality::zone_only("a");
         let balancer = Balancer::new(Arc::new(config.unwrap()), here.clone(), Instant::ORIGIN);
         let snapshot = balancer.initial_snapshot(Instant::ORIGIN);
-        let code = |state| {
+        let code_at = |capacity, state| {
             let routing = ZoneRouting {
                 state,
                 ..ZoneRouting::off(Reason::NotConfigured)
@@ -239,10 +241,11 @@ mod tests {
                 routing: &routing,
                 off: None,
                 demand: 0.5,
-                capacity: 0.4,
+                capacity,
             };
             loaded.received().0
         };
+        let code = |state| code_at(0.4, state);
         let spare = |capacity: &[u64]| {
             code(ZoneState::LocalityResidual(Residual {
                 local_percent_to_route: 6000,
@@ -253,5 +256,12 @@ mod tests {
         assert_eq!(spare(&[0, 0]), AboveLineCode::NoSpareCapacity);
         assert_eq!(spare(&[0, 1500]), AboveLineCode::Spill);
         assert_eq!(code(ZoneState::LocalityDirect), AboveLineCode::Spill);
+        // A basis point is half a percent of 0.02.
+        for (capacity, expected) in [
+            (0.02, AboveLineCode::Rounding),
+            (0.0204, AboveLineCode::Spill),
+        ] {
+            assert_eq!(code_at(capacity, ZoneState::LocalityDirect), expected);
+        }
     }
 }

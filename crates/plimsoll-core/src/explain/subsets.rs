@@ -13,6 +13,7 @@ const SHOWN: usize = 100;
 /// hosts, which serve requests that fall back to any endpoint.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct SubsetsExplanation {
     pub active: u64,
@@ -30,6 +31,7 @@ pub struct SubsetsExplanation {
 /// Explanation of one subset.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct SubsetExplanation {
     /// Metadata that the hosts of the subset share: `stage="prod", version="2"`.
@@ -48,6 +50,7 @@ pub struct SubsetExplanation {
 /// Explanation of one locality of a subset at priority 0.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct SubsetLocality {
     pub locality: Locality,

@@ -21,6 +21,7 @@ use crate::time::Instant;
     derive(serde::Serialize),
     serde(rename_all = "snake_case")
 )]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub enum FractionOrigin {
     /// `LoadStatsResponse.observed_traffic`, for this upstream cluster.

@@ -496,5 +496,19 @@ impl serde::Serialize for Reason {
     }
 }
 
+#[cfg(feature = "schemars")]
+impl schemars::JsonSchema for Reason {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Reason".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "type": "string",
+            "description": "Why zone-aware routing is off.",
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -160,6 +160,38 @@ impl serde::Serialize for Locality {
     }
 }
 
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for Locality {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Default, serde::Deserialize)]
+        #[serde(default)]
+        struct Parts {
+            region: String,
+            zone: String,
+            sub_zone: String,
+        }
+        let parts = Parts::deserialize(deserializer)?;
+        Ok(Self::new(&parts.region, &parts.zone, &parts.sub_zone))
+    }
+}
+
+#[cfg(feature = "schemars")]
+impl schemars::JsonSchema for Locality {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Locality".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let part = schemars::json_schema!({ "type": "string" });
+        schemars::json_schema!({
+            "type": "object",
+            "description": "Region, zone and sub-zone; empty where unset.",
+            "properties": { "region": part, "zone": part, "sub_zone": part },
+            "required": ["region", "zone", "sub_zone"],
+        })
+    }
+}
+
 impl fmt::Display for Locality {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_unset() {

@@ -16,6 +16,7 @@ use crate::units::{BASIS_POINTS, BasisPoints, FieldError, Percent};
     derive(serde::Serialize),
     serde(rename_all = "SCREAMING_SNAKE_CASE")
 )]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum LocalityBasis {
     /// 0: number of healthy hosts, for the fleet and for the upstream cluster.
     #[default]

@@ -31,7 +31,7 @@ const MAX_TAU: Duration = Duration::from_secs(3600);
 /// A third of the largest staleness threshold; slower, every receiver would go stale.
 const MAX_HEARTBEAT: Duration = Duration::from_secs(200);
 /// Shortest heartbeat; a faster one would flood receivers with updates.
-const MIN_HEARTBEAT: Duration = Duration::from_millis(100);
+pub(super) const MIN_HEARTBEAT: Duration = Duration::from_millis(100);
 /// Upper bound of missed intervals; more would mean "never".
 const MAX_MISSED_INTERVALS: u32 = 1000;
 /// Range of the multiple of the median: below 2, ordinary differences between proxies would be cut;

@@ -153,12 +153,14 @@ impl FailingZones {
         failed > 0.0 && failed - CONFIDENCE * failed.sqrt() >= (link.elsewhere + limit) * all
     }
 
-    /// When to evaluate next without another report: a zone may have recovered.
+    /// When to evaluate next without another report: a zone may have recovered. Never before an
+    /// evaluation is allowed, or the planner's timer would be due again and again until then.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let failing = self.failing.iter();
         let recovered = failing
             .filter_map(|zone| Some(self.known.get(zone)?.recovers_at()))
-            .min();
+            .min()
+            .map(|at| self.evaluated_from(at));
         let evaluated = self.evaluated_at.filter(|_| self.postponed);
         let again = evaluated.map(|at| at.saturating_add(INTERVAL));
         [recovered, again].into_iter().flatten().min()

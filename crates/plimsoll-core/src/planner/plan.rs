@@ -31,6 +31,9 @@ pub enum UpdateCause {
     FractionsMoved,
     /// Nothing worth an update happened, but receivers must learn that the data is fresh (0024).
     Heartbeat,
+    /// The plan in force is repeated between two heartbeats, for receivers that must learn more
+    /// often that it is fresh ([`Planner::set_confirmation`](super::Planner::set_confirmation)).
+    Confirmation,
     /// There is no demand any more: see [`Plan::has_data`].
     NoData,
     /// Every proxy has had time to report once, so sums are complete from here on.
@@ -104,9 +107,29 @@ impl Plan {
         self.has_data() && self.failing.is_empty() && self.unseen.is_empty()
     }
 
-    /// Whether this plan repeats the previous one to keep receivers fresh.
+    /// Whether this plan differs from the previous one by less than is worth an update, and keeps
+    /// receivers fresh.
     pub fn is_heartbeat(&self) -> bool {
-        self.cause == UpdateCause::Heartbeat
+        matches!(
+            self.cause,
+            UpdateCause::Heartbeat | UpdateCause::Confirmation
+        )
+    }
+
+    /// Whether this plan has the demand of the previous one, not what was measured since.
+    pub fn is_confirmation(&self) -> bool {
+        self.cause == UpdateCause::Confirmation
+    }
+
+    /// Whether this plan confirms the one `before` it: nothing but its age differs.
+    pub fn confirms(&self, before: &Self) -> bool {
+        let same = Self {
+            generation: self.generation,
+            cause: self.cause,
+            observed_at: self.observed_at,
+            ..before.clone()
+        };
+        self.is_confirmation() && *self == same
     }
 
     /// Returns what another planner needs to make the same plan.

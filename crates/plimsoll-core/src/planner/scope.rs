@@ -53,6 +53,8 @@ struct ZoneState {
 struct Published {
     plan: Arc<Plan>,
     at: Instant,
+    /// When the demand of the plan was measured: confirmations repeat it.
+    measured_at: Instant,
     /// Until when the plan of another planner holds.
     held_until: Option<Instant>,
 }
@@ -140,22 +142,42 @@ impl ScopeState {
         self.published.as_ref().map(|published| published.at)
     }
 
+    /// Returns when the plan in force was published, if it has data.
+    pub(super) fn data_published_at(&self) -> Option<Instant> {
+        self.published_at()
+            .filter(|_| self.plan().is_some_and(|plan| plan.has_data()))
+    }
+
     pub(super) fn publish(&mut self, plan: Arc<Plan>, now: Instant) {
         self.published = Some(Published {
             plan,
             at: now,
+            measured_at: now,
             held_until: None,
         });
     }
 
-    /// Publishes the plan of another planner, and continues from its rates.
+    /// Publishes the plan in force again.
+    pub(super) fn confirm(&mut self, plan: Arc<Plan>, now: Instant) {
+        if let Some(published) = &mut self.published {
+            published.plan = plan;
+            published.at = now;
+        }
+    }
+
+    /// Publishes the plan of another planner, and continues from its rates, unless they were
+    /// measured before.
     pub(super) fn adopt(&mut self, plan: Arc<Plan>, now: Instant) {
-        for zone in plan.zones.iter().filter(|zone| !zone.estimated) {
+        let repeated = self.published.as_ref().filter(|_| plan.is_confirmation());
+        let measured_at = repeated.map_or(now, |last| last.measured_at);
+        let measured = plan.zones.iter().filter(|zone| !zone.estimated);
+        for zone in measured.filter(|_| repeated.is_none()) {
             if let Some(known) = self.zones.get_mut(&zone.locality) {
                 known.smoothed.continue_from(zone.rate_per_second, now);
             }
         }
         self.published = Some(Published {
+            measured_at,
             plan,
             at: now,
             held_until: Some(now.saturating_add(ADOPTED_HOLD)),
@@ -195,8 +217,9 @@ impl ScopeState {
     ) -> Option<UpdateCause> {
         let Some(Published {
             plan,
-            at,
+            measured_at,
             held_until,
+            ..
         }) = &self.published
         else {
             return (!zones.is_empty()).then_some(UpdateCause::FirstData);
@@ -226,7 +249,8 @@ impl ScopeState {
         if largest_move(&plan.zones, zones) >= config.material_change_bp() {
             return Some(UpdateCause::FractionsMoved);
         }
-        (at.saturating_add(config.heartbeat()) <= now).then_some(UpdateCause::Heartbeat)
+        let heartbeat = measured_at.saturating_add(config.heartbeat());
+        (heartbeat <= now).then_some(UpdateCause::Heartbeat)
     }
 
     /// When to evaluate again without reports: at the heartbeat, at the end of the warm-up, when
@@ -243,7 +267,7 @@ impl ScopeState {
         let last = self.published.as_ref();
         let held = last.and_then(|last| last.held_until.filter(|until| now < *until));
         let published = last.filter(|last| last.plan.has_data());
-        let heartbeat = published.map(|last| last.at.saturating_add(config.heartbeat()));
+        let heartbeat = published.map(|last| last.measured_at.saturating_add(config.heartbeat()));
         let tick = published.and_then(|last| {
             // One basis point less, because both fractions are rounded.
             let worth = config.material_change_bp().saturating_sub(1).max(1);

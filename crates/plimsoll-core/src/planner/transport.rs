@@ -22,7 +22,7 @@ mod shortest_paths;
 mod solutions;
 mod steady;
 
-pub use hysteresis::Hysteresis;
+pub use hysteresis::{Hysteresis, SharedSpilling};
 pub use objective::Objective;
 pub use prices::Prices;
 use prices::{Group, Structure};
@@ -285,6 +285,11 @@ impl Solution {
     /// Whether this is the plan for a problem and prices.
     fn is_for(&self, problem: &Problem, prices: &Prices) -> bool {
         self.problem == *problem && self.prices == *prices
+    }
+
+    /// Returns the prices that it is the cheapest for.
+    pub const fn prices(&self) -> &Prices {
+        &self.prices
     }
 
     /// Returns the problem that is solved.

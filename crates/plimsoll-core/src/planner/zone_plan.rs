@@ -4,18 +4,27 @@
 //! Demand of all fleets together and the healthy hosts of each zone become a problem of
 //! `transport`. Its solution is delivered in two forms: [`ZonePlan::row`] as locality weights
 //! ([`planned_weights`](super::weights::planned_weights)), and [`ZonePlan::virtual_demand`] to data
-//! planes that compute zone-aware routing themselves. `words` says why a zone sends requests away.
+//! planes that compute zone-aware routing themselves, where there is one price. `words` says why a
+//! zone sends requests away, `bill` what that costs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use super::cost::Cost;
 use super::fractions::{ZoneFraction, assign_shares, largest_remainder, largest_remainder_f64};
-use super::transport::{Hysteresis, Objective, Prices, Problem, ROW_PARTS, Solution, ZoneLoad};
+use super::transport::{
+    Hysteresis, Objective, Prices, Problem, ROW_PARTS, SharedSpilling, Solution, ZoneLoad,
+};
 use crate::counts::HostSetCounts;
 use crate::model::locality::Locality;
 use crate::time::Instant;
 use crate::units::{BASIS_POINTS, BasisPoints, FieldError};
 
+mod bill;
 mod words;
+
+use bill::BillOnce;
+pub use bill::PlanBill;
 
 /// Thousandths of a request: the unit of the planning problem.
 const MILLI: f64 = 1000.0;
@@ -25,12 +34,28 @@ const MATERIAL: u64 = ROW_PARTS / 200;
 /// Highest capacity of a host, in requests per second.
 const MAX_CAPACITY: f64 = 1e6;
 
-/// What a service wants of its zones, and what its hosts can do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What a service wants of its zones, what its hosts can do, and what a crossing costs.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ZoneGoal {
     pub objective: Objective,
     /// Needed for a target of utilization; `None` counts hosts.
     pub capacity: Option<HostCapacity>,
+    pub cost: Arc<Cost>,
+}
+
+/// Plans for one service: what has to be remembered between reports of demand.
+#[derive(Clone, Debug, Default)]
+pub struct ZonePlanner {
+    hysteresis: Hysteresis,
+    known: Option<KnownPrices>,
+}
+
+/// Prices of a problem: to find their rings takes the cube of the number of zones.
+#[derive(Clone, Debug)]
+struct KnownPrices {
+    zones: Vec<Locality>,
+    cost: Arc<Cost>,
+    prices: Prices,
 }
 
 /// Requests per second that a host of weight 1 serves at utilization 1.
@@ -66,6 +91,8 @@ pub struct ZonePlan {
     zones: Vec<PlannedZone>,
     is_forced: bool,
     virtual_demand: Vec<ZoneFraction>,
+    solution: Solution,
+    bill: BillOnce,
     /// A row for each zone, in parts of [`ROW_PARTS`].
     rows: Vec<Vec<u64>>,
 }
@@ -102,8 +129,14 @@ impl HostCapacity {
 
 impl ZoneGoal {
     /// Whether plans differ from those that every fleet makes by itself.
-    pub const fn needs_plan(&self) -> bool {
-        !self.objective.is_level()
+    pub fn needs_plan(&self) -> bool {
+        !self.objective.is_level() || self.needs_rows()
+    }
+
+    /// Whether plans can be delivered as rows only: data planes that compute zone-aware routing
+    /// themselves divide what leaves a zone over all others alike.
+    pub fn needs_rows(&self) -> bool {
+        !self.cost.is_uniform()
     }
 
     /// Returns the hosts of weight 1 that a zone needs for its own `demand` to be at the target;
@@ -120,26 +153,26 @@ impl ZoneGoal {
     }
 }
 
-impl ZonePlan {
+impl ZonePlanner {
     /// Plans for a report of demand. An error if no zone has capacity, or if numbers are absurd.
-    pub fn try_new(
-        goal: ZoneGoal,
+    pub fn plan(
+        &mut self,
+        goal: &ZoneGoal,
         inputs: ZoneInputs<'_>,
-        hysteresis: &mut Hysteresis,
         now: Instant,
-    ) -> Result<Self, FieldError> {
+    ) -> Result<ZonePlan, FieldError> {
         let zones = inputs.zones(goal);
         let names: Vec<Locality> = zones.keys().map(|zone| (*zone).clone()).collect();
         let loads: Vec<ZoneLoad> = zones.values().map(|zone| zone.load).collect();
         let reported = Problem::try_new(&loads, goal.objective)?;
-        let demand = hysteresis.handle_report(&names, &reported, now);
+        let demand = self.hysteresis.handle_report(&names, &reported, now);
         let planned: Vec<ZoneLoad> = loads
             .iter()
             .zip(demand)
             .map(|(load, demand)| ZoneLoad { demand, ..*load })
             .collect();
         let problem = Problem::try_new(&planned, goal.objective)?;
-        let solution = problem.solve(&Prices::uniform(planned.len()))?;
+        let solution = problem.solve(&self.prices(&goal.cost, names)?)?;
         let served = solution.loads();
         let zone = |(index, (name, zone)): (usize, (&&Locality, &Zone<'_>))| PlannedZone {
             locality: (*name).clone(),
@@ -150,15 +183,43 @@ impl ZonePlan {
             served: per_second(served[index]),
             weight: zone.weight,
         };
-        Ok(Self {
-            goal,
+        Ok(ZonePlan {
+            goal: goal.clone(),
             is_forced: problem.is_forced(),
             virtual_demand: virtual_demand(&solution, &zones),
             rows: (0..planned.len()).map(|zone| solution.row(zone)).collect(),
             zones: zones.iter().enumerate().map(zone).collect(),
+            solution,
+            bill: BillOnce::default(),
         })
     }
 
+    /// Returns which zones spill, for other replicas, as of `now`.
+    pub fn spilling(&self, now: Instant) -> Vec<SharedSpilling> {
+        self.hysteresis.shared(now)
+    }
+
+    /// Plans the next report as the replica does whose plan all deliver.
+    pub fn adopt(&mut self, spilling: &[SharedSpilling], now: Instant) {
+        self.hysteresis = Hysteresis::adopted(spilling, now);
+    }
+
+    fn prices(&mut self, cost: &Arc<Cost>, zones: Vec<Locality>) -> Result<Prices, FieldError> {
+        let is_known = |known: &&KnownPrices| known.cost == *cost && known.zones == zones;
+        if let Some(known) = self.known.as_ref().filter(is_known) {
+            return Ok(known.prices.clone());
+        }
+        let prices = cost.prices(&zones)?;
+        self.known = Some(KnownPrices {
+            zones,
+            cost: Arc::clone(cost),
+            prices: prices.clone(),
+        });
+        Ok(prices)
+    }
+}
+
+impl ZonePlan {
     /// Returns this plan with the split of `before`, unless a zone would send half a percent of its
     /// requests elsewhere than there: an update makes receivers rebuild their tables.
     #[must_use]
@@ -186,8 +247,8 @@ impl ZonePlan {
     }
 
     /// Returns the goal that the plan was made for.
-    pub const fn goal(&self) -> ZoneGoal {
-        self.goal
+    pub const fn goal(&self) -> &ZoneGoal {
+        &self.goal
     }
 
     /// Returns all zones with demand or hosts, sorted.
@@ -200,9 +261,15 @@ impl ZonePlan {
         self.is_forced
     }
 
-    /// Returns fractions from which zone-aware routing computes this plan in a data plane.
+    /// Returns fractions from which zone-aware routing computes this plan in a data plane. With
+    /// more than one price that is not possible ([`ZoneGoal::needs_rows`]): then measured demand.
     pub fn virtual_demand(&self) -> &[ZoneFraction] {
         &self.virtual_demand
+    }
+
+    /// Returns what the requests between zones cost.
+    pub fn bill(&self) -> PlanBill {
+        self.bill.get(&self.goal, &self.solution)
     }
 
     /// Returns the share of the requests of `from` that each zone serves, in parts of
@@ -239,7 +306,7 @@ struct Zone<'a> {
 }
 
 impl<'a> ZoneInputs<'a> {
-    fn zones(&self, goal: ZoneGoal) -> BTreeMap<&'a Locality, Zone<'a>> {
+    fn zones(&self, goal: &ZoneGoal) -> BTreeMap<&'a Locality, Zone<'a>> {
         let measured: BTreeMap<_, _> = self
             .demand
             .iter()
@@ -288,7 +355,11 @@ fn virtual_demand(solution: &Solution, zones: &BTreeMap<&Locality, Zone<'_>>) ->
     };
     let mut fractions: Vec<ZoneFraction> = zones.iter().map(zone).collect();
     let is_usable = |zone: &Zone<'_>| zone.load.capacity == zone.capacity;
-    let shares = if zones.values().all(is_usable) {
+    let shares = if !solution.prices().is_uniform() {
+        let demand = solution.problem().zones().iter().map(|zone| zone.demand);
+        let demand = largest_remainder(&demand.collect::<Vec<_>>(), BASIS_POINTS);
+        demand.or_else(|| largest_remainder(solution.problem().bounds(), BASIS_POINTS))
+    } else if zones.values().all(is_usable) {
         let weights = solution.virtual_demand().unwrap_or_default();
         largest_remainder(&weights, BASIS_POINTS)
     } else {

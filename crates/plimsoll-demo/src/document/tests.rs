@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use plimsoll_admin::state::{LocalityId, NodeState};
+use plimsoll_admin::state::NodeState;
+use plimsoll_core::model::locality::Locality;
 use serde_json::json;
 
 use super::*;
@@ -31,10 +32,7 @@ fn status(setting: Setting, last: Action) -> Status {
 
 fn base() -> DashboardState {
     let zone = |name: &str| ZoneState {
-        locality: LocalityId {
-            zone: name.to_owned(),
-            ..Default::default()
-        },
+        locality: Locality::zone_only(name),
         load: Some(1.5),
         ..Default::default()
     };

@@ -16,17 +16,21 @@ pub(crate) fn zone_aware(rules: &str) -> String {
 #[derive(Clone, Debug)]
 pub(crate) struct FakeHost {
     pub(crate) address: String,
-    pub(crate) zone: &'static str,
+    pub(crate) locality: Locality,
     pub(crate) weight: u32,
     pub(crate) health: HealthStatus,
     pub(crate) active: u64,
 }
 
 impl FakeHost {
-    pub(crate) fn new(zone: &'static str, address: &str) -> Self {
+    pub(crate) fn new(zone: &str, address: &str) -> Self {
+        Self::in_locality(Locality::zone_only(zone), address)
+    }
+
+    pub(crate) fn in_locality(locality: Locality, address: &str) -> Self {
         Self {
             address: address.to_owned(),
-            zone,
+            locality,
             weight: 1,
             health: HealthStatus::Healthy,
             active: 0,
@@ -106,11 +110,10 @@ impl HostSets for Fake {
     }
 
     fn locality(&self, priority: u32, index: usize) -> [&str; 3] {
-        [
-            "",
-            self.host(priority, index).map_or("", |host| host.zone),
-            "",
-        ]
+        let host = self.host(priority, index);
+        host.map_or([""; 3], |FakeHost { locality, .. }| {
+            [locality.region(), locality.zone(), locality.sub_zone()]
+        })
     }
 
     fn localities(&self, priority: u32) -> usize {
@@ -123,7 +126,9 @@ impl HostSets for Fake {
 
     fn locality_member(&self, priority: u32, locality: usize) -> &str {
         let zone = self.weights[locality].0;
-        let host = self.healthy(priority).find(|host| host.zone == zone);
+        let host = self
+            .healthy(priority)
+            .find(|host| host.locality.zone() == zone);
         host.map_or("", |host| &host.address)
     }
 

@@ -35,7 +35,7 @@ fn balancer(cluster: &str, config: &str) -> LoadBalancer {
 }
 
 /// Picks and counts by zone.
-fn zones(balancer: &mut LoadBalancer, hosts: &Fake, picks: u32) -> BTreeMap<&'static str, u32> {
+fn zones<'h>(balancer: &mut LoadBalancer, hosts: &'h Fake, picks: u32) -> BTreeMap<&'h str, u32> {
     let mut counts = BTreeMap::new();
     for _ in 0..picks {
         let slot = balancer
@@ -45,7 +45,7 @@ fn zones(balancer: &mut LoadBalancer, hosts: &Fake, picks: u32) -> BTreeMap<&'st
         assert_eq!(host.health, HealthStatus::Healthy);
         let healthy = hosts.healthy_address(slot.priority, slot.healthy_index as usize);
         assert_eq!(healthy, host.address);
-        *counts.entry(host.zone).or_default() += 1;
+        *counts.entry(host.locality.zone()).or_default() += 1;
     }
     counts
 }

@@ -8,7 +8,7 @@ pub(crate) mod traffic;
 
 use std::path::PathBuf;
 
-pub(crate) use plimsoll_testing::{wait_for, wait_until};
+pub(crate) use plimsoll_testing::{wait_for, wait_to_see, wait_until};
 
 /// Releases that the library supports.
 pub(crate) const RELEASES: [&str; 3] = ["1.38.3", "1.39.3", "1.40.0"];

@@ -53,7 +53,13 @@ fn every_case_of_the_vectors_holds_in_any_order_of_slices() {
         };
         let fallback = case["fallback_zone"].as_str().map(Arc::from);
         for _ in 0..2 {
-            let merged = merge(&service, slices.iter(), family, fallback.as_ref());
+            let merged = merge(
+                &service,
+                slices.iter(),
+                family,
+                fallback.as_ref(),
+                &FormerNames::new(),
+            );
             assert_eq!(shown(&merged), case["ports"], "{name}");
             slices.reverse();
         }
@@ -88,7 +94,7 @@ proptest! {
         let (front, back) = written.split_at(cut.min(written.len()));
         let halves = [json(back, "b"), json(front, "a")];
         let merged = |slices: &[EndpointSlice]| {
-            merge(&service, slices.iter(), AddressFamily::Auto, None)
+            merge(&service, slices.iter(), AddressFamily::Auto, None, &FormerNames::new())
         };
         let together = merged(&whole);
         prop_assert_eq!(&together, &merged(&halves));

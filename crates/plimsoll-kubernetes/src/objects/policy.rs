@@ -1,6 +1,7 @@
 //! [`ZoneRoutingPolicy`] of `plimsoll.dev/v1alpha1`: settings that do not fit an annotation, and
 //! the status that the control plane writes. Shaped like a policy attachment of the Gateway API.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -17,7 +18,7 @@ pub struct ZoneRoutingPolicy {
     pub created: Arc<str>,
     pub target_refs: Vec<TargetRef>,
     /// Fields of `spec` that are settings: `mode`, `ramp`, `delivery`, `objective`,
-    /// `capacity`, `cluster`, `istio`.
+    /// `capacity`, `cost`, `cluster`, `istio`.
     pub settings: Map<String, Value>,
     pub status: PolicyStatus,
 }
@@ -138,6 +139,19 @@ impl ZoneRoutingPolicy {
         });
         let is_whole = of_port.min()?;
         Some((is_whole, &self.created, &self.key.name))
+    }
+}
+
+impl ZoneRoutingPolicy {
+    /// Returns the fleets whose demand counts for `istio.distribute`; `*` is every fleet.
+    pub fn istio_fleets(&self) -> BTreeSet<&str> {
+        let istio = self.settings.get("istio");
+        let fleets = istio.and_then(|istio| istio.get("fleets")?.as_array());
+        fleets
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect()
     }
 }
 

@@ -14,6 +14,7 @@ pub struct Service {
     pub key: ObjectKey,
     pub resource_version: Arc<str>,
     pub uid: Arc<str>,
+    pub created: Arc<str>,
     pub ports: Vec<ServicePortSpec>,
     /// Family of the first address; `None` for a Service that the API server has not completed.
     pub address_family: Option<AddressType>,
@@ -86,6 +87,7 @@ impl Resource for Service {
             key: metadata.key(),
             resource_version: metadata.resource_version.as_str().into(),
             uid: metadata.uid.as_str().into(),
+            created: metadata.creation_timestamp.as_str().into(),
             ports: ports.collect(),
             address_family: match families {
                 Some("IPv4") => Some(AddressType::Ipv4),

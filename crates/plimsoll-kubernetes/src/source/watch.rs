@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use plimsoll_core::log_line;
 use plimsoll_core::time::Instant;
-use plimsoll_serve::discovery::{SourceClock, SourceCounts, SourceStatus, draw};
+use plimsoll_serve::discovery::{SourceClock, SourceCounts, SourceStatus, SourceTasks, draw};
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 
 use super::{Changes, MirrorParts, SourceOptions, Update, target};
 use crate::log_lines;
@@ -46,12 +45,7 @@ struct Stopped;
 
 impl<T: Resource> Mirror<T> {
     /// Starts the task of a mirror, one of `tasks`.
-    pub(super) fn spawn(
-        tasks: &mut JoinSet<()>,
-        parts: MirrorParts,
-        wrap: fn(Changes<T>) -> Update,
-    ) {
-        let stopping = parts.stopping.clone();
+    pub(super) fn spawn(tasks: &SourceTasks, parts: MirrorParts, wrap: fn(Changes<T>) -> Update) {
         // From the start on, readiness waits for this kind.
         parts.status.update(T::KIND, &parts.namespace, |_| {});
         let mirror = Self {
@@ -68,12 +62,7 @@ impl<T: Resource> Mirror<T> {
             failing_since: None,
             logged: Logged::default(),
         };
-        tasks.spawn(async move {
-            tokio::select! {
-                () = stopping.cancelled() => {}
-                _ = mirror.run() => {}
-            }
-        });
+        tasks.spawn(mirror.run());
     }
 
     async fn run(mut self) -> Result<(), Stopped> {
@@ -183,6 +172,8 @@ impl<T: Resource> Mirror<T> {
                 kind = T::KIND,
                 namespace = self.namespace
             );
+            // A watch may be open for minutes before its first event.
+            self.update_status();
         }
     }
 

@@ -36,7 +36,7 @@ fn options(server: &ApiServer) -> SourceOptions {
 impl Mirror {
     fn start(options: &SourceOptions) -> Self {
         Self {
-            source: Source::start(options),
+            source: plimsoll_kubernetes::start(options),
             seen: BTreeMap::new(),
             batches: 0,
         }
@@ -314,6 +314,37 @@ async fn a_half_open_watch_is_replaced() {
     );
     server.set_faults(|faults| faults.silent = false);
     mirror.wait_for(&[("shop/orders", "10.0.1.5"), USERS]).await;
+}
+
+/// Whether a kind counts as failing.
+fn is_failing(mirror: &Mirror) -> bool {
+    let kinds = mirror.source.status().kinds();
+    kinds.iter().any(|kind| kind.status.failing.is_some())
+}
+
+#[tokio::test]
+async fn a_watch_that_is_open_again_is_no_failure_before_its_first_event() {
+    let server = shop().await;
+    server.set_faults(|faults| faults.events_per_watch = Some(1));
+    let mut long = options(&server);
+    long.watch_timeout = Duration::from_secs(3600);
+    let mut mirror = Mirror::start(&long);
+    mirror.wait_for(&[ORDERS, USERS]).await;
+    mirror.wait_status(|_| watches(&server).len() >= 3).await;
+    server.set_faults(|faults| faults.fail = Some((403, None, usize::MAX)));
+    // The second event ends the watch, and the next one is refused.
+    for host in ["10.0.1.5", "10.0.1.6"] {
+        server.put(
+            "endpointslices",
+            slice("shop", "orders-1", "orders", &[(host, "a")]),
+        );
+    }
+    mirror.wait_status(is_failing).await;
+    server.set_faults(|faults| {
+        faults.fail = None;
+        faults.silent = true;
+    });
+    mirror.wait_status(|mirror| !is_failing(mirror)).await;
 }
 
 #[tokio::test]

@@ -65,7 +65,7 @@ impl Testbed {
     }
 
     fn source_of(access: ApiAccess) -> Source {
-        Source::start(&SourceOptions {
+        plimsoll_kubernetes::start(&SourceOptions {
             access,
             watch_timeout: Duration::from_secs(2),
             ..SourceOptions::default()

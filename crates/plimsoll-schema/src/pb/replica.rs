@@ -54,6 +54,36 @@ pub struct PlanRecordMessage {
     pub warming_up: bool,
     #[prost(message, repeated, tag = "4")]
     pub zones: Vec<PlanZoneMessage>,
+    /// Unset if the service has no objective.
+    #[prost(message, optional, tag = "5")]
+    pub history: Option<PlanHistoryMessage>,
+}
+
+/// What the plan of a service follows beside demand, as it was before this report.
+#[derive(Clone, PartialEq, Message)]
+pub struct PlanHistoryMessage {
+    #[prost(message, repeated, tag = "1")]
+    pub spilling: Vec<SpillingZoneMessage>,
+}
+
+/// A zone that sends requests away.
+#[derive(Clone, PartialEq, Message)]
+pub struct SpillingZoneMessage {
+    #[prost(message, optional, tag = "1")]
+    pub locality: Option<LocalityMessage>,
+    /// Averages of its demand.
+    #[prost(double, tag = "2")]
+    pub fast: f64,
+    #[prost(double, tag = "3")]
+    pub slow: f64,
+    /// Time since the report before, in microseconds.
+    #[prost(uint64, tag = "4")]
+    pub age_us: u64,
+    /// Reports in a row of too little demand, and the time since the first.
+    #[prost(uint32, tag = "5")]
+    pub reports_below: u32,
+    #[prost(uint64, tag = "6")]
+    pub below_us: u64,
 }
 
 /// Demand of one zone in a plan.
@@ -80,4 +110,5 @@ pub enum PlanCauseMessage {
     NoData = 3,
     WarmedUp = 4,
     ZonesChanged = 5,
+    Confirmation = 6,
 }

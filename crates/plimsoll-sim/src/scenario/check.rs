@@ -106,6 +106,7 @@ fn control_plane(parts: ControlPlaneParts) -> Result<ControlPlaneSettings, Field
             }
             None => Objective::LEVEL,
         },
+        learned_capacity: parts.learned_capacity,
         planner: parts,
     })
 }

@@ -200,6 +200,10 @@ pub struct ControlPlaneParts {
     #[serde(deserialize_with = "super::share::optional")]
     #[cfg_attr(feature = "schema", schemars(schema_with = "super::share::schema"))]
     pub target_utilization: Option<f64>,
+    /// Whether the control plane learns with `lrs_by_reporter` what each host can serve, from rate
+    /// and utilization in load reports, and sends it as endpoint weights; default false. Zones
+    /// follow with `upstream_locality_basis = "weights"` in `[balancer]`.
+    pub learned_capacity: bool,
 }
 
 /// The section `[balancer]` of a scenario.

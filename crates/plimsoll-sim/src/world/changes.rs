@@ -3,6 +3,7 @@
 //! new assignment. This does not involve the control plane, just as active health checks do not.
 
 use super::World;
+use super::capacity::Learning;
 use super::queue::Event;
 use crate::control_plane::report_phase;
 use crate::draws::{self, Purpose};
@@ -121,6 +122,11 @@ impl World<'_> {
         let oracle = self.policy.is_oracle();
         let upstream = topology::upstream(self.scenario, &known, oracle);
         let fleet = topology::fleet(self.scenario, &known, oracle.then_some(&self.announced));
+        let learned = self.learning.as_ref().and_then(Learning::in_force);
+        let upstream = match (upstream, learned) {
+            (Ok(upstream), Some(learned)) => topology::with_capacity(&upstream, learned),
+            (upstream, _) => upstream,
+        };
         // Cannot fail: built from a checked scenario, like the first assignments.
         let (Ok(upstream), Ok(fleet)) = (upstream, fleet) else {
             return;

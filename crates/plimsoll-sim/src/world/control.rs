@@ -55,6 +55,7 @@ impl World<'_> {
         if let Some(control) = &mut self.control {
             control.handle_load_report(&node, &stats, self.now);
         }
+        self.learn_capacity();
         self.drain_planner();
     }
 

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use plimsoll_core::counts::HostSetCounts;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::planner::Plan;
-use plimsoll_core::planner::transport::Hysteresis;
-use plimsoll_core::planner::zone_plan::{HostCapacity, ZoneGoal, ZoneInputs, ZonePlan};
+use plimsoll_core::planner::zone_plan::{
+    HostCapacity, ZoneGoal, ZoneInputs, ZonePlan, ZonePlanner,
+};
 use plimsoll_core::time::Instant;
 
 use super::World;
@@ -20,7 +21,7 @@ use crate::scenario::{Scenario, Zone};
 #[derive(Debug)]
 pub(super) struct Planning {
     goal: ZoneGoal,
-    hysteresis: Hysteresis,
+    planner: ZonePlanner,
     newest: Option<ZonePlan>,
 }
 
@@ -37,12 +38,20 @@ impl Planning {
         let goal = ZoneGoal {
             objective,
             capacity: Some(of_host.ok()?),
+            ..ZoneGoal::default()
         };
         is_planned.then(|| Self {
             goal,
-            hysteresis: Hysteresis::default(),
+            planner: ZonePlanner::default(),
             newest: None,
         })
+    }
+}
+
+impl Planning {
+    /// Replaces what a host of weight 1 serves.
+    pub(super) const fn set_capacity(&mut self, of_host: HostCapacity) {
+        self.goal.capacity = Some(of_host);
     }
 }
 
@@ -59,7 +68,7 @@ impl World<'_> {
             failing: &failing,
         };
         let now = Instant::from_nanos(self.now);
-        let planned = ZonePlan::try_new(planning.goal, inputs, &mut planning.hysteresis, now);
+        let planned = planning.planner.plan(&planning.goal, inputs, now);
         // Without hosts nothing can be planned.
         let Ok(planned) = planned else {
             return plan;

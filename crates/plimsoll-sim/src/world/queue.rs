@@ -12,6 +12,8 @@ use crate::scenario::NEVER;
 pub(super) enum Event {
     Response(u32),
     Arrival(u32),
+    /// Learned weights of hosts arrive at the proxies.
+    Capacity(u32),
     /// The changes of a step have been detected.
     Detected(u32),
     LoadReport(u32),

@@ -149,6 +149,7 @@ impl World<'_> {
         let answered = matches!(request.outcome, Outcome::Success | Outcome::Error);
         if answered && !dead {
             self.report_in_band(&request, to);
+            self.count_for_capacity(request.host.address(), request.number, success);
         }
         let AttemptState::Issued(active) = request.state else {
             return;

@@ -117,6 +117,63 @@ fn policies_that_follow_reports_fail_no_more_requests_than_weights_by_host_count
     }
 }
 
+/// The hot zone fails: three fifths of the requests are its own, and stay there by default.
+/// Hosts that hang are left out: under HEADROOM their zone still keeps what is its own.
+#[test]
+fn a_hot_zone_that_fails_does_not_keep_its_requests() {
+    for how in ["error", "refuse"] {
+        let fail = [format!("zone = \"a\", how = \"{how}\"")];
+        let mut parts = rig([60.0, 20.0, 20.0], 0.5);
+        parts.event = dead_zone("plimsoll", &fail).event;
+        parts.duration = Some(HumanDuration::from_secs(150));
+        parts.measure_from = Some(HumanDuration::from_secs(TIMED_OUT));
+        let policies = [Policy::Headroom, Policy::Convergent, Policy::Hybrid];
+        let report = report(&parts, &policies);
+        for (policy, row) in policies.iter().zip(&report.policies) {
+            let failed = row.metrics.measured_failure_share;
+            assert!(failed <= 0.35, "{policy:?}, {how}: {failed:.3}");
+        }
+    }
+}
+
+/// A dead host of five is no failing zone. Its zone answers less, so that the hosts report less
+/// load: policies that follow reports must not send it more than weights by host count do, which
+/// fail a fifteenth of all requests here.
+#[test]
+fn a_dead_host_of_five_fails_no_more_requests_than_weights_by_host_count() {
+    let policies = [
+        Policy::None,
+        Policy::Headroom,
+        Policy::Convergent,
+        Policy::Hybrid,
+    ];
+    for how in ["error", "hang", "refuse"] {
+        for (data_plane, utilization) in [("plimsoll", 0.5), ("plimsoll", 0.7), ("envoy", 0.5)] {
+            let fail = [format!("zone = \"b\", how = \"{how}\", hosts = 1")];
+            let mut parts = rig([60.0, 20.0, 20.0], utilization);
+            parts.event = dead_zone(data_plane, &fail).event;
+            parts
+                .zone
+                .iter_mut()
+                .for_each(|zone| zone.hosts[0].count = 5);
+            parts.duration = Some(HumanDuration::from_secs(150));
+            parts.measure_from = Some(HumanDuration::from_secs(TIMED_OUT));
+            parts.balancer.data_plane = Some(data_plane.into());
+            let report = report(&parts, &policies);
+            let failed = |row: usize| report.policies[row].metrics.measured_failure_share;
+            let by_count = failed(0);
+            assert!(by_count > 0.06 || (data_plane, how) == ("plimsoll", "refuse"));
+            for (row, policy) in policies.iter().enumerate() {
+                let case = format!(
+                    "{policy:?}, {data_plane} at {utilization}, {how}: {:.3}, count {by_count:.3}",
+                    failed(row)
+                );
+                assert!(failed(row) <= by_count + 0.01, "{case}");
+            }
+        }
+    }
+}
+
 /// Hosts that answer errors at once keep the response times that they had, and a hot zone would go
 /// on spilling into them.
 #[test]

@@ -12,4 +12,6 @@ mod support;
 mod failing;
 mod liar;
 mod loop_quality;
+mod objectives;
+mod random_failures;
 mod scenarios;

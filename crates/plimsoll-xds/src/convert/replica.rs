@@ -1,6 +1,9 @@
 //! Decoding and encoding of the records that replicas of a control plane share.
 
+use std::time::Duration;
+
 use bytes::Bytes;
+use plimsoll_core::planner::transport::SharedSpilling;
 use plimsoll_core::planner::{SharedZone, UpdateCause};
 use prost::Message;
 
@@ -9,7 +12,8 @@ use crate::lrs::message::LoadStatsRequest;
 use crate::replica::{NodeRecord, PlanRecord, ReplicaRecord};
 use plimsoll_schema::error::DecodeError;
 use plimsoll_schema::pb::replica::{
-    NodeRecordMessage, PlanCauseMessage, PlanRecordMessage, PlanZoneMessage, ReplicaRecordMessage,
+    NodeRecordMessage, PlanCauseMessage, PlanHistoryMessage, PlanRecordMessage, PlanZoneMessage,
+    ReplicaRecordMessage, SpillingZoneMessage,
 };
 
 /// Decodes the record of a node.
@@ -79,10 +83,12 @@ pub fn decode_plan_record(bytes: &[u8]) -> Result<PlanRecord, DecodeError> {
         PlanCauseMessage::FractionsMoved => UpdateCause::FractionsMoved,
         PlanCauseMessage::FirstData => UpdateCause::FirstData,
         PlanCauseMessage::Heartbeat => UpdateCause::Heartbeat,
+        PlanCauseMessage::Confirmation => UpdateCause::Confirmation,
         PlanCauseMessage::NoData => UpdateCause::NoData,
         PlanCauseMessage::WarmedUp => UpdateCause::WarmedUp,
         PlanCauseMessage::ZonesChanged => UpdateCause::ZonesChanged,
     };
+    let history = message.history.map(|history| spilling(history.spilling));
     let mut zones: Vec<SharedZone> = Vec::with_capacity(message.zones.len());
     for (index, zone) in message.zones.into_iter().enumerate() {
         let error = |field: &str, reason: &str| {
@@ -108,7 +114,41 @@ pub fn decode_plan_record(bytes: &[u8]) -> Result<PlanRecord, DecodeError> {
         cause,
         warming_up: message.warming_up,
         zones,
+        spilling: history.transpose()?,
     })
+}
+
+/// Decodes zones that spill. Averages that are no rates would stay in the plans of every replica.
+fn spilling(messages: Vec<SpillingZoneMessage>) -> Result<Vec<SharedSpilling>, DecodeError> {
+    let decode = |(index, zone): (usize, SpillingZoneMessage)| {
+        let rates = [zone.fast, zone.slow];
+        if rates.iter().any(|rate| !rate.is_finite() || *rate < 0.0) {
+            let path = format!("history.spilling[{index}]");
+            return Err(DecodeError::new(path, "has an average that is not a rate"));
+        }
+        let below = Duration::from_micros(zone.below_us);
+        Ok(SharedSpilling {
+            locality: zone.locality.map(Into::into).unwrap_or_default(),
+            fast: zone.fast,
+            slow: zone.slow,
+            age: Duration::from_micros(zone.age_us),
+            below: (zone.reports_below > 0).then_some((zone.reports_below, below)),
+        })
+    };
+    messages.into_iter().enumerate().map(decode).collect()
+}
+
+fn spilling_message(zone: &SharedSpilling) -> SpillingZoneMessage {
+    let micros = |age: Duration| u64::try_from(age.as_micros()).unwrap_or(u64::MAX);
+    let (reports_below, below) = zone.below.unwrap_or_default();
+    SpillingZoneMessage {
+        locality: Some((&zone.locality).into()),
+        fast: zone.fast,
+        slow: zone.slow,
+        age_us: micros(zone.age),
+        reports_below,
+        below_us: micros(below),
+    }
 }
 
 /// Encodes the record of a plan.
@@ -117,6 +157,7 @@ pub fn encode_plan_record(record: &PlanRecord) -> Vec<u8> {
         UpdateCause::FractionsMoved => PlanCauseMessage::FractionsMoved,
         UpdateCause::FirstData => PlanCauseMessage::FirstData,
         UpdateCause::Heartbeat => PlanCauseMessage::Heartbeat,
+        UpdateCause::Confirmation => PlanCauseMessage::Confirmation,
         UpdateCause::NoData => PlanCauseMessage::NoData,
         UpdateCause::WarmedUp => PlanCauseMessage::WarmedUp,
         UpdateCause::ZonesChanged => PlanCauseMessage::ZonesChanged,
@@ -132,14 +173,15 @@ pub fn encode_plan_record(record: &PlanRecord) -> Vec<u8> {
         cause: cause.into(),
         warming_up: record.warming_up,
         zones: record.zones.iter().map(zone).collect(),
+        history: record.spilling.as_ref().map(|zones| PlanHistoryMessage {
+            spilling: zones.iter().map(spilling_message).collect(),
+        }),
     };
     message.encode_to_vec()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use plimsoll_core::model::load_report::{ClusterStats, Node, UpstreamLocalityStats};
     use plimsoll_core::model::locality::Locality;
 
@@ -221,7 +263,37 @@ mod tests {
             cause: UpdateCause::NoData,
             warming_up: true,
             zones: zones.iter().map(zone).collect(),
+            spilling: None,
         }
+    }
+
+    #[test]
+    fn the_history_of_a_plan_survives_a_round_trip() {
+        let zone = |name, below| SharedSpilling {
+            locality: Locality::zone_only(name),
+            fast: 0.1 + 0.2,
+            slow: 1e15,
+            age: Duration::from_micros(2_000_001),
+            below,
+        };
+        let below = Some((2, Duration::from_secs(7)));
+        for spilling in [Vec::new(), vec![zone("a", None), zone("b", below)]] {
+            let plan = PlanRecord {
+                spilling: Some(spilling),
+                ..plan(&[("a", 1.0)])
+            };
+            assert_eq!(decode_plan_record(&encode_plan_record(&plan)), Ok(plan));
+        }
+        let wrong = SharedSpilling {
+            fast: f64::NAN,
+            ..zone("a", None)
+        };
+        let plan = PlanRecord {
+            spilling: Some(vec![wrong]),
+            ..plan(&[])
+        };
+        let error = decode_plan_record(&encode_plan_record(&plan)).unwrap_err();
+        assert_eq!(error.path(), "history.spilling[0]");
     }
 
     #[test]
@@ -230,6 +302,7 @@ mod tests {
             UpdateCause::FirstData,
             UpdateCause::FractionsMoved,
             UpdateCause::Heartbeat,
+            UpdateCause::Confirmation,
             UpdateCause::NoData,
             UpdateCause::WarmedUp,
             UpdateCause::ZonesChanged,

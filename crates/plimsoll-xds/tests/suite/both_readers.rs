@@ -1,6 +1,8 @@
-//! Files and messages are decoded alike: for every message, every policy, and past differences.
+//! Files and messages are decoded alike: for every policy, whole clusters, and past differences.
+//! The tests of plimsoll-schema compare every field of every message.
 //!
-//! The messages are encoded by this test (`wire_format`), independently of the file reader.
+//! The messages are encoded by the encoder of those tests (`wire_format`), independently of the
+//! file reader.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -10,36 +12,26 @@
     reason = "tests"
 )]
 
-mod documents;
+#[path = "../../../plimsoll-schema/tests/suite/reachable.rs"]
+mod reachable;
+#[path = "../../../plimsoll-schema/tests/suite/wire_format.rs"]
 mod wire_format;
 
 use std::collections::BTreeSet;
-use std::fmt::Debug;
 
-use documents::{Maker, Spelling, reach, redacted};
 use plimsoll_core::model::cluster::LocalitySampling;
 use plimsoll_xds::ads::CLUSTER;
-use plimsoll_xds::pb::access_log::{FileAccessLogMessage, StdoutAccessLogMessage};
 use plimsoll_xds::pb::cluster::ClusterMessage;
 use plimsoll_xds::pb::endpoint::AssignmentMessage;
-use plimsoll_xds::pb::http_filter::{
-    BufferMessage, HealthCheckFilterMessage, LocalRateLimitMessage, RouterMessage,
-};
-use plimsoll_xds::pb::listener::{HttpConnectionManagerMessage, ListenerMessage};
-use plimsoll_xds::pb::policy::{
-    ClientSideWeightedRoundRobinMessage, LeastRequestMessage, LoadAwareLocalityMessage,
-    MaglevMessage, RandomMessage, RingHashMessage, RoundRobinMessage, WrrLocalityMessage,
-};
 use plimsoll_xds::pb::route::RouteConfigurationMessage;
-use plimsoll_xds::pb::subset::SubsetMessage;
-use plimsoll_xds::pb::tls::{DownstreamTlsMessage, RawBufferMessage, UpstreamTlsMessage};
-use plimsoll_xds::pb::upstream::HttpProtocolOptionsMessage;
 use plimsoll_xds::schema::file::FileMessage;
 use plimsoll_xds::schema::registry::POLICIES;
-use plimsoll_xds::schema::{Described, Descriptor, Kind, json};
+use plimsoll_xds::schema::{Described, Descriptor, Kind};
 use plimsoll_xds::wire;
 use plimsoll_xds::yaml::{Document, parse_cluster, parse_upstream_cluster};
 use serde_json::{Map, Value};
+
+use self::reachable::reach;
 
 /// Names of messages and their fields.
 type Fields = BTreeSet<(&'static str, &'static str)>;
@@ -59,83 +51,6 @@ fn value(text: &str) -> Value {
 
 fn bytes(descriptor: &'static Descriptor, text: &str) -> Vec<u8> {
     wire_format::message(descriptor, &value(text))
-}
-
-/// Compares every field of `M` and of nested messages through both readers.
-fn compare<M: Described + PartialEq + Debug>(covered: &mut Fields) {
-    let make = |spelling| {
-        let mut maker = Maker::new(spelling);
-        let document = Value::Object(maker.message(M::DESCRIPTOR));
-        (document, maker.covered)
-    };
-    let (printed, fields) = make(Spelling::Printed);
-    let (other, _) = make(Spelling::Other);
-    covered.extend(fields);
-    let name = M::DESCRIPTOR.name;
-
-    let wire = wire_format::message(M::DESCRIPTOR, &printed);
-    let from_wire = M::decode(&wire[..]).unwrap_or_else(|error| panic!("{name}: {error}"));
-    let printed_file: FileMessage<M> = file(&printed.to_string());
-    // `message` refuses declared fields that our data planes do not read.
-    let from_file = M::decode(&printed_file.bytes()[..]);
-    assert_eq!(from_file, Ok(from_wire), "{name}");
-    let other_file: FileMessage<M> = file(&other.to_string());
-    // Messages inside an `Any` are bytes in document order.
-    for bytes in [&wire[..], printed_file.bytes(), other_file.bytes()] {
-        let shown = json::message(bytes, M::DESCRIPTOR).unwrap();
-        assert_eq!(shown, redacted(&printed, M::DESCRIPTOR), "{name}");
-    }
-}
-
-/// Calls [`compare`] for messages, and returns their descriptors.
-macro_rules! compare_all {
-    ($covered:expr, $($message:ty),* $(,)?) => {{
-        $(compare::<$message>($covered);)*
-        [$(<$message>::DESCRIPTOR),*]
-    }};
-}
-
-#[test]
-fn every_field_of_every_message_is_decoded_alike() {
-    let mut covered = Fields::new();
-    let roots = compare_all!(
-        &mut covered,
-        ClusterMessage,
-        RouteConfigurationMessage,
-        AssignmentMessage,
-        ListenerMessage,
-        BufferMessage,
-        DownstreamTlsMessage,
-        FileAccessLogMessage,
-        HealthCheckFilterMessage,
-        LocalRateLimitMessage,
-        RouterMessage,
-        StdoutAccessLogMessage,
-        ClientSideWeightedRoundRobinMessage,
-        HttpConnectionManagerMessage,
-        HttpProtocolOptionsMessage,
-        LeastRequestMessage,
-        LoadAwareLocalityMessage,
-        MaglevMessage,
-        RandomMessage,
-        RawBufferMessage,
-        RingHashMessage,
-        RoundRobinMessage,
-        SubsetMessage,
-        UpstreamTlsMessage,
-        WrrLocalityMessage,
-    );
-    let mut reachable = Vec::new();
-    for root in roots {
-        reach(root, &mut reachable);
-    }
-    assert!(reachable.len() > 90, "only {} messages", reachable.len());
-    for descriptor in reachable {
-        for field in descriptor.fields {
-            let place = (descriptor.name, field.name);
-            assert!(covered.contains(&place), "{place:?} was not read");
-        }
-    }
 }
 
 const PREFIX: &str = "type.googleapis.com/envoy.extensions.load_balancing_policies";

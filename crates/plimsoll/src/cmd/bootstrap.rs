@@ -1,5 +1,7 @@
 //! `plimsoll bootstrap`: prints the bootstrap with which a proxy finds the control plane.
 
+mod files;
+
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -19,6 +21,10 @@ use crate::own_zone::{self, ZonePlaces};
 pub(crate) struct Args {
     #[command(subcommand)]
     kind: Kind,
+    /// Write to this file instead of standard output; it is replaced as a whole, and left as it is
+    /// after a mistake
+    #[arg(long, short, global = true, value_name = "FILE")]
+    output: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -45,11 +51,11 @@ enum Kind {
         #[arg(long, value_name = "PORT", requires = "module")]
         module_admin_port: Option<u16>,
         /// Name in the control plane's certificate [default: the host of --control]
-        #[arg(long, value_name = "NAME", requires = "tls_ca")]
+        #[arg(long, value_name = "NAME", requires = "authority")]
         tls_server_name: Option<String>,
         /// Directory with the outputs of `plimsoll bootstrap envoy-secret`: Envoy then reads
-        /// renewed certificates without a restart
-        #[arg(long, value_name = "DIRECTORY", requires = "tls_ca")]
+        /// renewed certificates without a restart. With --output they are written, too
+        #[arg(long, value_name = "DIRECTORY", requires = "authority")]
         tls_secrets: Option<String>,
     },
     /// Print a file of the directory that --tls-secrets of an Envoy bootstrap names, as JSON
@@ -76,8 +82,12 @@ enum Secret {
 struct TlsArgs {
     /// File with the certificate authorities of the control plane, in PEM format; without it the
     /// connection is plain text
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", group = "authority")]
     tls_ca: Option<String>,
+    /// Directory on this machine with ca.crt, tls.crt and tls.key, as `plimsoll certs` and
+    /// cert-manager write them, instead of the three files
+    #[arg(long, value_name = "DIRECTORY", group = "authority")]
+    tls_directory: Option<PathBuf>,
     /// File with the client's certificate chain, in PEM format
     #[arg(
         long,
@@ -131,9 +141,13 @@ Examples:
   plimsoll bootstrap envoy --region r1 --zone zone-a --tls-ca ca.crt \\
       --tls-certificate tls.crt --tls-private-key tls.key > envoy.json
 
-Exit codes: 0 success, 2 wrong usage.";
+  plimsoll bootstrap envoy --region r1 --zone zone-a --tls-directory certs/zone-a \\
+      --output envoy.json                           # with what plimsoll certs has written
+
+Exit codes: 0 success, 2 wrong usage, or a file that is missing, empty or cannot be written.";
 
 pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
+    let output = args.output.as_deref();
     let json = match args.kind {
         Kind::Envoy {
             node,
@@ -149,6 +163,9 @@ pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
             if let Some(tls) = &mut bootstrap.tls {
                 tls.server_name = tls_server_name;
                 tls.envoy_secrets = tls_secrets;
+                if output.is_some() {
+                    files::write_secrets(tls)?;
+                }
             }
             bootstrap.envoy(&EnvoyOptions {
                 delta,
@@ -159,12 +176,13 @@ pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
             })
         }
         Kind::EnvoySecret { secret, tls } => {
-            let tls = tls.files().context("--tls-ca is required")?;
+            let tls = tls.files()?;
+            let tls = tls.context("--tls-directory or --tls-ca is required")?;
             let (secret, missing) = match secret {
                 Secret::Ca => (EnvoySecret::Ca, "--tls-ca is required"),
                 Secret::Certificate => (
                     EnvoySecret::Certificate,
-                    "--tls-certificate and --tls-private-key are required",
+                    "--tls-directory, or --tls-certificate and --tls-private-key, are required",
                 ),
             };
             tls.envoy_secret(secret).context(missing)?
@@ -180,7 +198,10 @@ pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
             bootstrap.grpc()
         }
     };
-    ignore_broken_pipe(writeln!(out, "{json:#}"))?;
+    match output {
+        Some(path) => files::replace(path, &format!("{json:#}\n"))?,
+        None => ignore_broken_pipe(writeln!(out, "{json:#}"))?,
+    }
     Ok(Exit::Ok)
 }
 
@@ -209,7 +230,7 @@ impl NodeArgs {
             control_host: first.0,
             control_port: first.1,
             replicas,
-            tls: self.tls.files(),
+            tls: self.tls.files()?,
         })
     }
 }
@@ -235,11 +256,14 @@ fn host_name() -> String {
 }
 
 impl TlsArgs {
-    fn files(self) -> Option<BootstrapTls> {
-        Some(BootstrapTls {
-            ca: self.tls_ca?,
+    fn files(self) -> anyhow::Result<Option<BootstrapTls>> {
+        if let Some(directory) = &self.tls_directory {
+            return files::directory(directory).map(Some);
+        }
+        Ok(self.tls_ca.map(|ca| BootstrapTls {
+            ca,
             certificate: self.tls_certificate.zip(self.tls_private_key),
             ..BootstrapTls::default()
-        })
+        }))
     }
 }

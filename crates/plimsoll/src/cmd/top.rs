@@ -18,7 +18,7 @@ use crate::render::{self, PageSize, Style};
 use keys::Keys;
 
 /// Path of the dashboard's JSON document on the admin address.
-const PATH: &str = "/dashboard/state";
+const PATH: &str = plimsoll_admin::STATE_PATH.0;
 /// Switches to the alternate screen, hides the cursor and turns line wrap off.
 const ENTER: &str = "\u{1b}[?1049h\u{1b}[?25l\u{1b}[?7l";
 /// Reverts the settings of `ENTER`.

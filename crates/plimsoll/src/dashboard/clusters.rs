@@ -3,23 +3,25 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use plimsoll_admin::state::{ClusterState, Flow, PlannedLoad, TotalLoad, ZoneState};
-use plimsoll_admin::what_if::rounded;
-use plimsoll_control::admin::mode_name;
-use plimsoll_control::config::{Cost, Mode, Service};
+use plimsoll_admin::api::rounded;
+use plimsoll_admin::state::{ClusterState, Flow, ZoneState};
+use plimsoll_control::admin::{millis, mode_name, planned_cost, total_load, zone_load};
+use plimsoll_control::config::Service;
 use plimsoll_control::delivery::NodeClass;
 use plimsoll_control::fleet_plan::FleetPlan;
-use plimsoll_control::load_line::{LoadLine, LoadLines, Traffic, Unknown, ZoneTraffic};
+use plimsoll_control::load_line::{LoadLine, LoadLines, Traffic, Unknown};
 use plimsoll_control::state::State;
+use plimsoll_control::verdict::not_planned;
 use plimsoll_core::counts::HostSetCounts;
 use plimsoll_core::explain::{ChangeExplanation, LocalityExplanation, ZoneExplanation};
 use plimsoll_core::model::locality::Locality;
+use plimsoll_core::planner::cost::Cost;
 use plimsoll_core::planner::fractions::ZoneFraction;
 use plimsoll_core::planner::{FleetView, ScopeView};
 use plimsoll_core::time::Instant;
 
+use super::WallClock;
 use super::explanation_cache::{ClusterExplanation, ExplanationCache};
-use super::{WallClock, millis};
 
 /// Maximum number of entries (fleets times services); the first entries by name are kept.
 pub(super) const MAX: usize = 500;
@@ -66,12 +68,17 @@ pub(super) fn clusters(
                     .err()
                     .map(|unknown| unknown.text().to_owned());
                 (
-                    traffic.as_ref().ok().map(|traffic| total(traffic, cost)),
+                    traffic
+                        .as_ref()
+                        .ok()
+                        .map(|traffic| total_load(traffic, line)),
                     reason,
                 )
             };
             (cluster.now, cluster.now_unknown) = known(&line.now);
             (cluster.enforce, cluster.enforce_unknown) = known(&line.enforce);
+            cluster.planned = planned_cost(line);
+            add_prices(&mut cluster, &line.cost, cost);
         }
         cluster
     };
@@ -80,20 +87,6 @@ pub(super) fn clusters(
 
 /// Load above which a zone gets a reason. Below, reports of different moments explain it.
 const NOTICED: f64 = 1.06;
-
-/// Returns why a zone is above its line although the plan keeps it there.
-fn not_planned(service: &Service) -> String {
-    match (service.mode, service.ramp) {
-        (Mode::Off, _) => "mode OFF: measured demand has no effect".to_owned(),
-        (Mode::Shadow, _) => "mode SHADOW: proxies route by host counts".to_owned(),
-        (Mode::Enforce, ramp @ 0..100) => {
-            format!("ramp {ramp} %: the other requests go where mode OFF sends them")
-        }
-        (Mode::Enforce, _) => {
-            "not by plan: traffic has not settled, or proxies do not follow".to_owned()
-        }
-    }
-}
 
 #[derive(Default)]
 struct ClusterBuilder {
@@ -115,21 +108,17 @@ fn staleness_threshold(state: &State, fleet: &str, service: &Service) -> Option<
     stale_after.filter(|_| has(NodeClass::Envoy)).map(millis)
 }
 
-fn total(traffic: &Traffic, cost: &Cost) -> TotalLoad {
-    TotalLoad {
-        cross_zone_requests_per_second: rounded(traffic.cross_zone),
-        kept_local: traffic.kept_local().map(rounded),
-        highest_load: traffic.highest_load().map(rounded),
-        usd_per_month: rounded(cost.usd_per_month(traffic.cross_zone)),
+/// Adds the prices of a service that the host does not have.
+fn add_prices(cluster: &mut ClusterState, own: &Cost, general: &Cost) {
+    let bytes = own.bytes_per_request();
+    cluster.bytes_per_request = Some(bytes).filter(|bytes| *bytes != general.bytes_per_request());
+    let is_general = own.usd_per_gigabyte() == general.usd_per_gigabyte();
+    if is_general && own.is_uniform() {
+        return;
     }
-}
-
-fn planned(traffic: &ZoneTraffic) -> PlannedLoad {
-    PlannedLoad {
-        served_requests_per_second: rounded(traffic.served),
-        load: traffic.load.map(rounded),
-        kept_local: traffic.kept_local.map(rounded),
-    }
+    let locality = |index: &usize| &cluster.zones[*index].locality;
+    let price = |Flow(from, to, _): &Flow| own.between(locality(from), locality(to));
+    cluster.flow_usd_per_gigabyte = cluster.flows.iter().map(price).collect();
 }
 
 impl ClusterBuilder {
@@ -170,7 +159,7 @@ impl ClusterBuilder {
     fn zone(&mut self, locality: &Locality) -> &mut ZoneState {
         let entry = self.zones.entry(locality.clone());
         entry.or_insert_with(|| ZoneState {
-            locality: locality.into(),
+            locality: locality.clone(),
             ..ZoneState::default()
         })
     }
@@ -247,9 +236,11 @@ impl ClusterBuilder {
             }
             let at = |traffic: &Result<Traffic, Unknown>| {
                 let traffic = traffic.as_ref().ok()?.zones.get(index)?;
-                Some(planned(traffic))
+                Some(zone_load(*traffic))
             };
             (zone.now, zone.enforce) = (at(&line.now), at(&line.enforce));
+            let planned = of.planned.as_ref().and_then(|planned| planned.utilization);
+            zone.planned_utilization = planned.map(rounded);
             (zone.failed_share, zone.fails) = (of.failed_share.map(rounded), of.fails);
             let Some(traffic) = shown else {
                 continue;
@@ -282,7 +273,7 @@ impl ClusterBuilder {
                 Some(load) if load > NOTICED => Some(
                     zone.above_line
                         .take()
-                        .unwrap_or_else(|| not_planned(service)),
+                        .unwrap_or_else(|| not_planned(service.mode, service.ramp)),
                 ),
                 // Without requests no zone is above its line.
                 _ => None,

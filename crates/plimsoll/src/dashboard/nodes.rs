@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use plimsoll_admin::api::rounded;
 use plimsoll_admin::state::{AckStatus, NodeState};
-use plimsoll_admin::what_if::rounded;
-use plimsoll_control::admin::{class_name, delivery};
+use plimsoll_control::admin::{class_name, delivery, millis};
 use plimsoll_control::delivery::NodeClass;
 use plimsoll_control::fleet::Member;
 use plimsoll_control::server::StreamRecord;
@@ -14,7 +14,7 @@ use plimsoll_core::planner::{FleetView, NodeView};
 use plimsoll_core::time::Instant;
 use plimsoll_xds::ads::CLUSTER_LOAD_ASSIGNMENT;
 
-use super::{Observations, millis};
+use super::Observations;
 
 /// Maximum length of a NACK's error message; some are pages long.
 const MAX_NACK_CHARS: usize = 2000;
@@ -64,7 +64,7 @@ fn node(member: &Member) -> NodeState {
     NodeState {
         id: info.node.id.to_string(),
         fleet: info.node.cluster.to_string(),
-        locality: (&info.node.locality).into(),
+        locality: info.node.locality.clone(),
         software: software.trim().to_owned(),
         class: class_name(NodeClass::of(info)).to_owned(),
         connected: member.disconnected_since.is_none(),

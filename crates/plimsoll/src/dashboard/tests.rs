@@ -1,12 +1,16 @@
 //! Tests of the control plane's dashboard document from startup to measured demand; no sockets.
 
+use plimsoll_admin::STATE_PATH;
+use plimsoll_admin::history::{History, HistoryQuery};
 use plimsoll_admin::state::AckStatus;
+use plimsoll_control::admin::openapi;
 use plimsoll_control::config::{ConfigFile, ControlConfig};
 use plimsoll_control::fleet::{Peer, StreamKind};
 use plimsoll_control::run::Bound;
 use plimsoll_control::server::{Discovery, Handle, LoadReporting};
 use plimsoll_core::model::load_report::{ClusterStats, Node, UpstreamLocalityStats};
 use plimsoll_serve::CancellationToken;
+use plimsoll_testing::tasks::wait_for;
 use plimsoll_xds::ads::message::NodeMessage;
 use plimsoll_xds::ads::server::{Limits, ServerStream, StreamEvent};
 use plimsoll_xds::ads::{CLUSTER_LOAD_ASSIGNMENT, Variant};
@@ -15,6 +19,7 @@ use plimsoll_xds::driver::{
     LrsSession,
 };
 use plimsoll_xds::node::NodeInfo;
+use serde_json::json;
 
 use super::*;
 
@@ -117,10 +122,35 @@ fn stats(sent: &[(&str, u64)]) -> ClusterStats {
     }
 }
 
+/// Validates the document and the history of it by the OpenAPI description of the admin API.
+fn validate(document: &DashboardState) {
+    let history = History::default();
+    history.record(document);
+    let query = HistoryQuery {
+        cluster: Some("orders".to_owned()),
+        ..HistoryQuery::default()
+    };
+    let recorded = history.response(&query).unwrap();
+    assert_eq!(recorded.clusters[0].zones.len(), 2);
+    for (path, page) in [
+        (STATE_PATH.0, json!(document)),
+        (HISTORY_PATH.0, json!(recorded)),
+    ] {
+        let answer = &openapi()["paths"][path]["get"]["responses"]["200"];
+        let mut schema = answer["content"]["application/json"]["schema"].clone();
+        assert!(schema.is_object(), "{path}");
+        schema["components"] = openapi()["components"].clone();
+        let validator = jsonschema::validator_for(&schema).unwrap();
+        let errors: Vec<_> = validator.iter_errors(&page).collect();
+        assert!(errors.is_empty(), "{path}: {errors:#?}");
+    }
+}
+
 #[tokio::test]
 async fn without_proxies_only_hosts_are_shown() {
     let control = Control::start();
     let document = control.document().await;
+    validate(&document);
     let cluster = &document.clusters[0];
     assert_eq!(
         (cluster.cluster.as_str(), cluster.fleet.as_str()),
@@ -162,6 +192,7 @@ async fn measured_demand_flows_and_reasons_are_shown() {
     let document = tokio::time::timeout(Duration::from_secs(30), work)
         .await
         .expect("demand is delivered within 30 s");
+    validate(&document);
     let cluster = &document.clusters[0];
     let [zone_a, zone_b] = &cluster.zones[..] else {
         panic!("{:?}", cluster.zones)
@@ -208,8 +239,8 @@ async fn what_if_questions_are_answered() {
         ..Default::default()
     };
     let answer = control.source.what_if(question.clone()).await.unwrap();
-    assert_eq!(answer.before.zones[0].healthy_hosts, 3);
-    assert_eq!(answer.after.zones[0].capacity_share, 0.75);
+    assert_eq!(answer.before.localities[0].hosts, 3);
+    assert_eq!(answer.after.localities[0].capacity_share, 0.75);
     let unknown = WhatIfQuestion {
         cluster: "order".to_owned(),
         ..question
@@ -237,17 +268,10 @@ async fn a_subscribed_service_without_load_reports_is_a_notice() {
     };
     discovery.observer.handle_event(subscribed, &stream);
     let text = |document: &DashboardState| document.notices.first().map(|first| first.text.clone());
-    let shown = async {
-        loop {
-            if let Some(text) = text(&*control.document().await) {
-                return text;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    let shown = tokio::time::timeout(Duration::from_secs(30), shown)
-        .await
-        .expect("the notice appears after three intervals");
+    let shown = wait_for("the notice appears after three intervals", async || {
+        text(&*control.document().await)
+    })
+    .await;
     assert!(shown.contains("1 does not report orders"), "{shown}");
     let report = vec![stats(&[("a", 5)])];
     reporting

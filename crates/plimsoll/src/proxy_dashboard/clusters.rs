@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use plimsoll_admin::api::rounded;
 use plimsoll_admin::state::{ClusterState, Flow, ZoneState};
-use plimsoll_admin::what_if::rounded;
 use plimsoll_core::explain::{Explanation, FractionStatus};
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::model::zone_aware::LocalityBasis;
@@ -68,7 +68,7 @@ impl ClusterInputs<'_> {
             let locality = entry.locality();
             let utilization = entry.utilization.or_else(|| self.utilization(&locality));
             let zone = ZoneState {
-                locality: (&locality).into(),
+                locality: locality.clone(),
                 proxies: Some(entry.fleet_hosts),
                 hosts: entry.hosts,
                 healthy_hosts: entry.healthy,
@@ -89,7 +89,7 @@ impl ClusterInputs<'_> {
         }
         // The proxy's own zone is shown even if it has no hosts.
         let zone = zones.entry(own.clone()).or_insert_with(|| ZoneState {
-            locality: own.into(),
+            locality: own.clone(),
             ..ZoneState::default()
         });
         zone.state = Some(explanation.state.as_str().to_owned());

@@ -4,9 +4,8 @@
 
 use std::borrow::Cow;
 
-use plimsoll_admin::what_if::{WhatIfAnswer, WhatIfQuestion};
-use plimsoll_control::explain::ProxyInput;
-use plimsoll_core::explain::{Explanation, FractionStatus, LocalityExplanation};
+use plimsoll_admin::what_if::{WhatIf, WhatIfQuestion};
+use plimsoll_core::explain::{Explanation, FractionStatus, LocalityExplanation, ProxyInput};
 use plimsoll_core::model::assignment::{
     AssignmentParts, ClusterLoadAssignment, LbEndpoint, LocalityParts,
 };
@@ -20,7 +19,7 @@ pub(super) fn answer(
     explanation: &Explanation,
     snapshot: &RoutingSnapshot,
     question: &WhatIfQuestion,
-) -> Result<WhatIfAnswer, FieldError> {
+) -> Result<WhatIf, FieldError> {
     if let Some(reason) = unanswerable(explanation) {
         return Err(FieldError::new("", reason));
     }
@@ -48,7 +47,7 @@ pub(super) fn answer(
     let nothing = WhatIfQuestion::default();
     let [before, after] =
         [&nothing, question].map(|asked| input.clone().snapshot(&asked.hosts, &asked.demand));
-    Ok(WhatIfAnswer::new(&before?.explain(), &after?.explain()))
+    Ok(WhatIf::new([&before?.explain(), &after?.explain()]))
 }
 
 /// Returns why the routing of a policy cannot be predicted; `None` if it can.
@@ -172,7 +171,7 @@ load_balancing_policy: {policies: [{typed_extension_config: {name: rr, typed_con
         balancer.poll_snapshot().unwrap()
     }
 
-    fn ask(rules: &str, question: &WhatIfQuestion) -> Result<WhatIfAnswer, FieldError> {
+    fn ask(rules: &str, question: &WhatIfQuestion) -> Result<WhatIf, FieldError> {
         let snapshot = snapshot(rules);
         answer(&snapshot.explain(), &snapshot, question)
     }
@@ -185,11 +184,11 @@ load_balancing_policy: {policies: [{typed_extension_config: {name: rr, typed_con
         };
         let answer = ask(RULES, &six).unwrap();
         let real = snapshot(RULES).explain();
-        assert_eq!(answer.before, WhatIfAnswer::new(&real, &real).before);
-        assert_eq!(answer.before.zones[0].kept_local, Some(0.6));
+        assert_eq!(answer.before, WhatIf::new([&real, &real]).before);
+        assert_eq!(answer.before.zones[0].kept_local, 0.6);
+        assert_eq!(answer.after.localities[0].hosts, 6);
         let after = &answer.after.zones[0];
-        assert_eq!(after.healthy_hosts, 6);
-        assert!(after.kept_local > Some(0.9), "{after:?}");
+        assert!(after.kept_local > 0.9, "{after:?}");
         let moved = WhatIfQuestion {
             demand: [
                 ("a".to_owned(), 30.0),

@@ -10,7 +10,8 @@ pub(super) fn page() -> String {
                     under `/dashboard/`.\n"
             .to_owned();
     text.push_str(
-        "\n## The control plane\n\nFields of the responses: [admin-api.md](../admin-api.md).\n",
+        "\n## The control plane\n\nFields of the responses: [admin-api.md](../admin-api.md), and \
+         for programs [openapi.json](openapi.json), which the control plane also serves.\n",
     );
     table(
         &listed(plimsoll_control::admin::router().paths()),

@@ -1,6 +1,7 @@
 //! Lines of `plimsoll top` that compare what proxies do now with what ENFORCE would do.
 
-use plimsoll_admin::state::{ClusterState, PlannedLoad, TotalLoad, ZoneState};
+use plimsoll_admin::api::{TotalLoad, ZoneLoad};
+use plimsoll_admin::state::{ClusterState, ZoneState};
 
 /// Zones that are listed; the rest is counted.
 const MAX_ZONES: usize = 6;
@@ -29,7 +30,7 @@ pub(super) fn lines(cluster: &ClusterState) -> Vec<String> {
         let enforce = shown(&cluster.enforce, &cluster.enforce_unknown);
         lines.push(format!("with ENFORCE: {enforce}"));
     }
-    let mut zones: Vec<(&ZoneState, &PlannedLoad, &PlannedLoad)> = cluster
+    let mut zones: Vec<(&ZoneState, &ZoneLoad, &ZoneLoad)> = cluster
         .zones
         .iter()
         .filter_map(|zone| Some((zone, zone.now.as_ref()?, zone.enforce.as_ref()?)))
@@ -37,8 +38,7 @@ pub(super) fn lines(cluster: &ClusterState) -> Vec<String> {
         .collect();
     zones.sort_by(|(_, a, _), (_, b, _)| b.load.unwrap_or(0.0).total_cmp(&a.load.unwrap_or(0.0)));
     let more = zones.len().saturating_sub(MAX_ZONES);
-    let load =
-        |planned: &PlannedLoad| planned.load.map_or("–".into(), |load| format!("{load:.2}"));
+    let load = |planned: &ZoneLoad| planned.load.map_or("–".into(), |load| format!("{load:.2}"));
     let mut shown: Vec<String> = zones
         .iter()
         .take(MAX_ZONES)
@@ -68,28 +68,26 @@ fn total(total: &TotalLoad) -> String {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_admin::state::LocalityId;
+    use plimsoll_core::model::locality::Locality;
 
     use super::*;
 
     fn cluster(mode: &str, ramp: u32) -> ClusterState {
         let planned = |load| {
-            Some(PlannedLoad {
+            Some(ZoneLoad {
                 load: Some(load),
-                ..PlannedLoad::default()
+                ..ZoneLoad::default()
             })
         };
         let zone = |name: &str, now, enforce| ZoneState {
-            locality: LocalityId {
-                zone: name.to_owned(),
-                ..LocalityId::default()
-            },
+            locality: Locality::zone_only(name),
             now: planned(now),
             enforce: planned(enforce),
             ..ZoneState::default()
         };
         let total = |highest, cross| {
             Some(TotalLoad {
+                requests_per_second: 5.0 * cross,
                 cross_zone_requests_per_second: cross,
                 kept_local: Some(0.8),
                 highest_load: Some(highest),

@@ -3,7 +3,7 @@
 
 use plimsoll_admin::state::{
     AckStatus, ClusterState, DashboardState, EventState, NodeState, Notice, ReplicasState,
-    Severity, ZoneState,
+    Severity, Verdict, ZoneState,
 };
 
 use super::style::{Style, Tone};
@@ -46,6 +46,9 @@ pub(crate) fn page(state: &DashboardState, style: Style, size: PageSize) -> Stri
         columns: size.columns,
     };
     let mut page = renderer.heading(state);
+    if let Some(verdict) = &state.verdict {
+        page.push_str(&renderer.verdict(verdict));
+    }
     for notice in &state.notices {
         page.push_str(&renderer.line("! ", &notice.text, tone_of_notice(notice)));
     }
@@ -87,6 +90,22 @@ impl Renderer {
         } else {
             whole
         }
+    }
+
+    fn verdict(self, verdict: &Verdict) -> String {
+        let tone = match verdict.level.as_str() {
+            "error" => Tone::Bad,
+            "warning" => Tone::Warning,
+            "fine" => Tone::Good,
+            _ => Tone::Plain,
+        };
+        let others = match verdict.others {
+            0 => String::new(),
+            1 => " (and 1 other problem)".to_owned(),
+            others => format!(" (and {others} other problems)"),
+        };
+        let text = verdict.text();
+        self.line("", &format!("{text}{others}"), tone)
     }
 
     fn cluster(self, cluster: &ClusterState, now_unix_ms: u64) -> String {
@@ -367,16 +386,14 @@ fn age(at_unix_ms: u64, now_unix_ms: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_admin::state::{Flow, LocalityId, ReplicaState, StoreState};
+    use plimsoll_admin::state::{Flow, ReplicaState, StoreState};
+    use plimsoll_core::model::locality::Locality;
 
     use super::*;
 
     fn state() -> DashboardState {
         let zone = |name: &str, load: f64| ZoneState {
-            locality: LocalityId {
-                zone: name.to_owned(),
-                ..LocalityId::default()
-            },
+            locality: Locality::zone_only(name),
             proxies: Some(2),
             healthy_hosts: 3,
             hosts: 3,
@@ -414,6 +431,14 @@ mod tests {
             title: "plimsoll control".to_owned(),
             version: "0.1.0".to_owned(),
             taken_unix_ms: 10_000,
+            verdict: Some(Verdict {
+                level: "error".to_owned(),
+                what: "a serves 150 % of its load line".to_owned(),
+                why: Some("mode SHADOW".to_owned()),
+                remedy: Some("set ENFORCE".to_owned()),
+                others: 2,
+                ..Verdict::default()
+            }),
             notices: vec![Notice {
                 severity: Severity::Error,
                 text: "one node rejected an update".to_owned(),
@@ -448,6 +473,7 @@ mod tests {
         let page = page(&state(), Style::new(false, None), PageSize::UNLIMITED);
         for part in [
             "plimsoll control 0.1.0",
+            "\na serves 150 % of its load line: mode SHADOW; set ENFORCE (and 2 other problems)\n",
             "! one node rejected an update",
             "orders for gateway",
             "by measured demand, confirmed 3 s ago, ENFORCE",
@@ -476,7 +502,7 @@ mod tests {
         state.subtitle = "a subtitle ".repeat(9);
         state.clusters[0].policy = "load_aware_locality, client_side_weighted_round_robin".into();
         for zone in &mut state.clusters[0].zones {
-            zone.locality.region = "region-1".to_owned();
+            zone.locality = Locality::new("region-1", zone.locality.zone(), "");
             zone.served_requests_per_second = Some(12_345.6);
         }
         let event = state.events[0].clone();
@@ -487,7 +513,7 @@ mod tests {
         };
         let style = Style::new(false, None);
         for columns in [100, 80, 60] {
-            let page = page(&state, style, size(columns, 24));
+            let page = page(&state, style, size(columns, 26));
             let wide = page.lines().find(|line| line.chars().count() > columns);
             assert_eq!(wide, None, "{columns} columns:\n{page}");
             assert!(page.contains("1.50"), "load stays:\n{page}");
@@ -497,7 +523,7 @@ mod tests {
                 row("/a ").is_some() && row("/a ") < row("/b "),
                 "worst first:\n{page}"
             );
-            assert!(page.lines().count() <= 24, "{page}");
+            assert!(page.lines().count() <= 26, "{page}");
         }
         let narrow = page(&state, style, size(80, 28));
         assert!(

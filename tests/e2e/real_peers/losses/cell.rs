@@ -6,8 +6,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::MOST_FAILED;
-use crate::support::backends::Death;
-use crate::support::sides::{DataPlane, Outcome, Setup, Sides};
+use crate::support::backends::{Cut, Death};
+use crate::support::sides::{DataPlane, Outcome, Routing, Setup, Sides};
 use crate::support::wait_until;
 
 /// Requests of each side in a measured window: 8 s.
@@ -46,6 +46,8 @@ pub(super) enum Loss {
     OneOfFive(Death),
     TwoZones(Death),
     Flapping(Death),
+    /// Of the link from zone-a to zone-b: one request in this many. Others reach both zones.
+    Link(u64, Death),
     /// Connections to the control plane, or those of load reports only, are closed and refused.
     LinkClosed,
     /// They take bytes that never arrive.
@@ -61,7 +63,8 @@ impl Loss {
             | Self::HalfOfZone(death)
             | Self::OneOfFive(death)
             | Self::TwoZones(death)
-            | Self::Flapping(death) => Some(death),
+            | Self::Flapping(death)
+            | Self::Link(_, death) => Some(death),
             _ => None,
         }
     }
@@ -77,6 +80,7 @@ impl Loss {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cell {
     data_plane: DataPlane,
+    routing: Routing,
     delivery: &'static str,
     loss: Loss,
     /// Requests per tick in each zone before the loss.
@@ -95,6 +99,7 @@ impl Cell {
         let then = if loss.is_silence() { [4, 4, 2] } else { demand };
         let cell = Self {
             data_plane,
+            routing: Routing::Demand,
             delivery,
             loss,
             demand,
@@ -119,6 +124,12 @@ impl Cell {
         self
     }
 
+    /// The same with another kind of routing.
+    pub(super) const fn routed(mut self, routing: Routing) -> Self {
+        self.routing = routing;
+        self
+    }
+
     pub(super) const fn with_remedy(mut self, remedy: &'static str) -> Self {
         self.remedy = remedy;
         self
@@ -130,7 +141,7 @@ impl Cell {
         let is_cut_off = match self.loss {
             Loss::ControlKilled | Loss::ControlHung => true,
             // The link of stock Envoys carries load reports only.
-            Loss::LinkClosed | Loss::LinkHalfOpen => self.data_plane == DataPlane::Grpc,
+            Loss::LinkClosed | Loss::LinkHalfOpen => self.data_plane.is_grpc(),
             _ => false,
         };
         is_cut_off && self.delivery == "LOCALITY_WEIGHTS"
@@ -163,7 +174,12 @@ impl Cell {
 
     pub(super) fn name(&self) -> String {
         let loss = format!("{:?}", self.loss).to_lowercase();
-        let name = format!("{:?}-{}-{loss}", self.data_plane, self.delivery).to_lowercase();
+        let routing = match self.routing {
+            Routing::Demand => self.delivery.to_owned(),
+            Routing::RelayedDemand => format!("relayed-{}", self.delivery),
+            routing => format!("{routing:?}"),
+        };
+        let name = format!("{:?}-{routing}-{loss}", self.data_plane).to_lowercase();
         let words = name.replace(|other: char| !other.is_ascii_alphanumeric(), "-");
         words.trim_end_matches('-').to_owned()
     }
@@ -256,6 +272,7 @@ pub(super) fn failed_after_30_s(cell: &Cell) -> f64 {
 fn start(cell: &Cell) -> Sides {
     let setup = Setup {
         data_plane: cell.data_plane,
+        routing: cell.routing,
         delivery: cell.delivery,
         hosts: match cell.loss {
             Loss::OneOfFive(_) => 5,
@@ -289,6 +306,14 @@ fn lose(loss: Loss, sides: &mut Sides) -> Option<Flapping> {
             backends.kill("zone-c", death);
         }),
         Loss::Flapping(death) => return Some(Flapping::start(sides, death)),
+        Loss::Link(one_of, death) => sides.for_backends(|backends| {
+            backends.cut(Cut {
+                from: "zone-a",
+                to: "zone-b",
+                one_of,
+                death,
+            });
+        }),
         Loss::LinkClosed => sides.by_demand.gate.close(),
         Loss::LinkHalfOpen => sides.by_demand.gate.set_open(false),
         Loss::ControlKilled => sides.by_demand.control.kill(),

@@ -28,9 +28,15 @@ impl SettingsInput {
     pub(super) fn settings(&self) -> Result<LoadAwareLocality, CaseError> {
         let names = &self.metric_names_for_computing_utilization;
         let millis = |period: Option<u64>| period.map(Duration::from_millis);
+        // Nothing is left of the previous value, as with this time constant: a configuration can
+        // have it, so that engines whose settings are delivered support the case.
+        let time_constant = match self.ewma_alpha {
+            Some(1.0) => Some(1),
+            _ => self.smoothing_time_constant_ms,
+        };
         let settings = LoadAwareLocality::try_new(LoadAwareLocalityParts {
             weight_update_period: millis(self.weight_update_period_ms),
-            smoothing_time_constant: millis(self.smoothing_time_constant_ms),
+            smoothing_time_constant: millis(time_constant),
             weight_expiration_period: millis(self.weight_expiration_period_ms),
             metric_names_for_computing_utilization: names.clone(),
             ..LoadAwareLocalityParts::default()

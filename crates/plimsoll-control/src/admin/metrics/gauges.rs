@@ -90,10 +90,15 @@ fn add_planned(values: &mut Values, state: &State) {
         let Some(plan) = state.own_plan(name) else {
             continue;
         };
-        let Some(target) = target(plan) else {
-            continue;
-        };
-        values.add("cluster_target_utilization_ratio", &[name], target);
+        if let Some(target) = target(plan) {
+            values.add("cluster_target_utilization_ratio", &[name], target);
+        }
+        if let Some(plan) = plan.zone_plan() {
+            let bill = plan.bill();
+            for (objective, usd) in [("own", bill.objective), ("level", bill.level)] {
+                values.add("cluster_planned_usd_per_month", &[name, objective], usd);
+            }
+        }
         let zones = plan.zone_plan().map_or(&[][..], |plan| plan.zones());
         for zone in zones {
             let Some(planned) = PlannedZone::of(plan, &zone.locality) else {
@@ -101,7 +106,9 @@ fn add_planned(values: &mut Values, state: &State) {
             };
             let locality = zone.locality.to_string();
             let labels = [&**name, &*locality];
-            values.add("wanted_hosts", &labels, planned.wanted_hosts);
+            if let Some(hosts) = planned.wanted_hosts {
+                values.add("wanted_hosts", &labels, hosts);
+            }
             if let Some(utilization) = planned.utilization {
                 values.add("zone_planned_utilization_ratio", &labels, utilization);
             }

@@ -11,7 +11,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use plimsoll_core::model::locality::Locality;
 
 use super::Values;
-use crate::config::Cost;
 use crate::load_line::{LoadLine, LoadLines, Traffic, ZoneLine};
 
 /// Most series of load lines, by service and by zone. With edges, nodes and counters, 50 services
@@ -93,13 +92,13 @@ fn magnitude(rate: f64) -> i32 {
     }
 }
 
-pub(super) fn add(values: &mut Values, lines: &LoadLines, details: &Details<'_>, cost: &Cost) {
+pub(super) fn add(values: &mut Values, lines: &LoadLines, details: &Details<'_>) {
     let omitted = lines.iter().len() - details.0.len();
     values.add("load_lines_without_zones", &[], omitted as u64);
     let reduced = details.count(Detail::Essential);
     values.add("load_lines_with_essential_series", &[], reduced as u64);
     for line in lines.iter().take(MAX_CLUSTERS) {
-        add_cluster(values, line, cost);
+        add_cluster(values, line);
     }
     for line in lines.iter() {
         if let Some(detail) = details.get(&line.fleet, &line.cluster) {
@@ -124,7 +123,7 @@ fn add_failing_zones(values: &mut Values, lines: &LoadLines, details: &Details<'
     }
 }
 
-fn add_cluster(values: &mut Values, line: &LoadLine, cost: &Cost) {
+fn add_cluster(values: &mut Values, line: &LoadLine) {
     let own = [&*line.fleet, &*line.cluster];
     let fallback = u64::from(line.on_fallback);
     values.add("cluster_on_fallback", &own, fallback);
@@ -146,7 +145,7 @@ fn add_cluster(values: &mut Values, line: &LoadLine, cost: &Cost) {
         values.add("cluster_kept_local_ratio", &labels, kept);
         values.add("cluster_highest_load_ratio", &labels, highest);
         values.add("cluster_cross_zone_requests_per_second", &labels, cross);
-        let usd = cost.usd_per_month(cross);
+        let usd = traffic.map_or(0.0, |traffic| line.usd_per_month(traffic));
         values.add("cluster_cross_zone_usd_per_month", &labels, usd);
     }
 }
@@ -275,6 +274,8 @@ mod tests {
             basis: "host_counts",
             on_fallback: false,
             target_utilization: None,
+            bill: None,
+            cost: std::sync::Arc::default(),
             withheld: FailingZones::default(),
             undelivered: None,
             warming_up: false,

@@ -2,6 +2,7 @@
 //! measured", and `increase()` sees the first event.
 
 use plimsoll_core::planner::{IgnoreReason, LeaveReason, UpdateCause};
+use plimsoll_kubernetes::budget::NamespaceLimits;
 use plimsoll_xds::driver::RequestLimit;
 
 use super::Values;
@@ -36,6 +37,7 @@ fn limits() -> impl Iterator<Item = &'static str> {
         .into_iter()
         .chain(OpenRefusal::LIMITS)
         .chain(requests)
+        .chain(NamespaceLimits::NAMES)
 }
 
 /// Adds zero to every counter and gauge whose labels are known before anything happens.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use plimsoll_admin::api::rounded;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::planner::{FleetView, Flow};
 use plimsoll_core::time::Instant;
@@ -9,9 +10,7 @@ use plimsoll_core::time::Instant;
 use super::super::responses::{
     ClassDelivery, Cluster, ClusterFleet, Clusters, Endpoints, Traffic, Weight, Weights,
 };
-use super::{
-    ListQuery, class_name, delivery, delivery_name, fractions, millis, mode_name, rounded,
-};
+use super::{ListQuery, class_name, delivery, delivery_name, fractions, millis, mode_name};
 use crate::config::Service;
 use crate::delivery::NodeClass;
 use crate::fleet_plan::ServicePlan;
@@ -106,8 +105,8 @@ fn traffic(state: &State, fleet: &str, service: &Service, now: Instant) -> Vec<T
     let mut own = scopes.filter(|scope| scope.upstream_cluster() == Some(service.name()));
     let flows = own.next().into_iter().flat_map(|scope| scope.flows());
     let flow = |flow: Flow<'_>| Traffic {
-        from: flow.from.into(),
-        to: flow.to.into(),
+        from: flow.from.clone(),
+        to: flow.to.clone(),
         requests_per_second: rounded(flow.rate_per_second),
     };
     flows.map(flow).collect()
@@ -117,14 +116,14 @@ fn traffic(state: &State, fleet: &str, service: &Service, now: Instant) -> Vec<T
 /// is.
 fn weights(plan: &ServicePlan) -> Vec<Weights> {
     let weight = |(locality, weight): &(Locality, Option<u32>)| Weight {
-        locality: locality.into(),
+        locality: locality.clone(),
         weight: *weight,
     };
     let receivers = plan
         .weights(NodeClass::Envoy)
         .iter()
         .map(|receiver| Weights {
-            receiver: (&receiver.receiver).into(),
+            receiver: receiver.receiver.clone(),
             weights: receiver.weights.iter().map(weight).collect(),
             off: receiver.off,
         });
@@ -135,7 +134,7 @@ fn endpoints(service: &Service) -> Vec<Endpoints> {
     let localities = service.assignment.endpoints().iter();
     localities
         .map(|entry| Endpoints {
-            locality: (&entry.locality).into(),
+            locality: entry.locality.clone(),
             priority: entry.priority,
             endpoints: entry.lb_endpoints.len(),
         })

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use super::super::responses::{self, Load, ZoneLoad};
-use super::{ListQuery, mode_name, rounded};
-use crate::config::Cost;
+use plimsoll_admin::api::{self, PlannedCost, TotalLoad, ZoneLoad, rounded};
+use plimsoll_core::planner::cost::{Cost, PairPrice};
+
+use super::super::responses::{self, Load, Prices};
+use super::{ListQuery, mode_name};
 use crate::load_line::{LoadLine, LoadLines, PlannedZone, Traffic, ZoneLine, ZoneTraffic};
 
 /// Lists the load lines that match the query, by fleet and cluster.
-pub(in crate::admin) fn load(lines: &LoadLines, cost: &Cost, query: &ListQuery) -> Load {
+pub(in crate::admin) fn load(lines: &LoadLines, general: &Cost, query: &ListQuery) -> Load {
     let matches = |line: &&LoadLine| {
         let is = |wanted: &Option<String>, name: &str| {
             wanted.as_deref().is_none_or(|wanted| wanted == name)
@@ -20,38 +22,28 @@ pub(in crate::admin) fn load(lines: &LoadLines, cost: &Cost, query: &ListQuery) 
     Load {
         total: matching().count(),
         offset: query.offset,
-        cost: responses::Cost {
-            usd_per_gigabyte: cost.usd_per_gigabyte,
-            bytes_per_request: cost.bytes_per_request,
-            assumed: cost.is_assumed,
-        },
-        load_lines: shown.map(|line| load_line(line, cost)).collect(),
+        cost: prices(general),
+        load_lines: shown.map(load_line).collect(),
     }
 }
 
 /// Converts one load line.
-pub(in crate::admin) fn load_line(line: &LoadLine, cost: &Cost) -> responses::LoadLine {
-    let total = |traffic: &Traffic| responses::TotalLoad {
-        requests_per_second: rounded(traffic.requests),
-        cross_zone_requests_per_second: rounded(traffic.cross_zone),
-        kept_local: traffic.kept_local().map(rounded),
-        highest_load: traffic.highest_load().map(rounded),
-        usd_per_month: rounded(cost.usd_per_month(traffic.cross_zone)),
-    };
+pub(in crate::admin) fn load_line(line: &LoadLine) -> responses::LoadLine {
+    let total = |traffic: &Traffic| total_load(traffic, line);
     let zone = |(index, zone): (usize, &ZoneLine)| {
         let of = |traffic: Option<&Traffic>| {
             let traffic = traffic?.zones.get(index)?;
             Some(zone_load(*traffic))
         };
         responses::ZoneLine {
-            locality: (&zone.locality).into(),
+            locality: zone.locality.clone(),
             demand_requests_per_second: rounded(zone.demand),
             capacity_share: rounded(zone.capacity_share),
             line_requests_per_second: rounded(zone.line),
             above_line: zone.above_line.clone(),
             failed_share: zone.failed_share.map(rounded),
             fails: zone.fails,
-            fails_only_from: zone.fails_only_from.iter().map(Into::into).collect(),
+            fails_only_from: zone.fails_only_from.clone(),
             planned: zone.planned.as_ref().map(planned),
             seen: of(line.seen.as_ref()),
             now: of(line.now.as_ref().ok()),
@@ -66,6 +58,8 @@ pub(in crate::admin) fn load_line(line: &LoadLine, cost: &Cost) -> responses::Lo
         basis: line.basis,
         warming_up: line.warming_up,
         target_utilization: line.target_utilization,
+        cost: prices(&line.cost),
+        planned: planned_cost(line),
         withheld: line.withheld_text(),
         demand_requests_per_second: rounded(line.demand()),
         seen: line.seen.as_ref().map(total),
@@ -77,16 +71,61 @@ pub(in crate::admin) fn load_line(line: &LoadLine, cost: &Cost) -> responses::Lo
     }
 }
 
+fn prices(cost: &Cost) -> Prices {
+    let pair = |pair: &PairPrice| responses::PairPrice {
+        from: pair.from.clone(),
+        to: pair.to.clone(),
+        usd_per_gigabyte: pair.usd_per_gigabyte,
+    };
+    Prices {
+        general: general_cost(cost),
+        usd_per_gigabyte_between_regions: cost.usd_per_gigabyte_between_regions(),
+        between: cost.pairs().iter().map(pair).collect(),
+    }
+}
+
+/// Converts the price between zones.
+pub fn general_cost(cost: &Cost) -> api::Cost {
+    api::Cost {
+        usd_per_gigabyte: cost.usd_per_gigabyte(),
+        bytes_per_request: cost.bytes_per_request(),
+        assumed: cost.is_assumed(),
+    }
+}
+
+/// Converts what the plan of a service costs; `None` without one.
+pub fn planned_cost(line: &LoadLine) -> Option<PlannedCost> {
+    let bill = line.bill?;
+    Some(PlannedCost {
+        target_utilization: line.target_utilization,
+        usd_per_month: rounded(bill.objective),
+        level_usd_per_month: rounded(bill.level),
+        last_percent_usd_per_month: bill.last_percent.map(rounded),
+    })
+}
+
 fn planned(zone: &PlannedZone) -> responses::PlannedZone {
     responses::PlannedZone {
-        capacity_requests_per_second: rounded(zone.capacity),
+        capacity_requests_per_second: zone.capacity.map(rounded),
         utilization: zone.utilization.map(rounded),
         wanted_hosts: zone.wanted_hosts,
         text: Arc::clone(&zone.text),
     }
 }
 
-fn zone_load(traffic: ZoneTraffic) -> ZoneLoad {
+/// Converts the traffic of all zones of a load line.
+pub fn total_load(traffic: &Traffic, line: &LoadLine) -> TotalLoad {
+    TotalLoad {
+        requests_per_second: rounded(traffic.requests),
+        cross_zone_requests_per_second: rounded(traffic.cross_zone),
+        kept_local: traffic.kept_local().map(rounded),
+        highest_load: traffic.highest_load().map(rounded),
+        usd_per_month: rounded(line.usd_per_month(traffic)),
+    }
+}
+
+/// Converts the traffic of one zone.
+pub fn zone_load(traffic: ZoneTraffic) -> ZoneLoad {
     ZoneLoad {
         served_requests_per_second: rounded(traffic.served),
         load: traffic.load.map(rounded),

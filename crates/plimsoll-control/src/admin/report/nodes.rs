@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use plimsoll_admin::api::rounded;
 use plimsoll_core::planner::{FleetView, NodeView};
 use plimsoll_core::time::Instant;
 use plimsoll_xds::ads::Variant;
 use plimsoll_xds::ads::server::TypeStatus;
 
 use super::super::responses::{self, Nack, Node, Nodes, ServiceDelivery, Stream};
-use super::{ListQuery, class_name, delivery, millis, rounded};
+use super::{ListQuery, class_name, delivery, millis};
 use crate::delivery::NodeClass;
 use crate::fleet::{Member, MemberKey};
 use crate::server::StreamRecord;
@@ -119,7 +120,7 @@ fn node(member: &Member, report: Option<&NodeView<'_>>, now: Instant) -> Node {
     Node {
         id: Arc::clone(&info.node.id),
         fleet: Arc::clone(&info.node.cluster),
-        locality: (&info.node.locality).into(),
+        locality: info.node.locality.clone(),
         class: class_name(NodeClass::of(info)),
         user_agent_name: info.user_agent_name.clone(),
         user_agent_version: info.user_agent_version.clone(),

@@ -1,9 +1,10 @@
 //! `/api/v1/replicas`: the replicas of the control plane and the store that they share.
 
+use plimsoll_admin::api::rounded;
 use plimsoll_core::time::Instant;
 
 use super::super::responses::{Replica, Replicas, Store};
-use super::{millis, rounded};
+use super::millis;
 use crate::state::State;
 use crate::store::StoreLink;
 

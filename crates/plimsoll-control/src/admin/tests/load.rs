@@ -102,8 +102,15 @@ async fn shadow_has_the_same_numbers_everywhere() {
     let usd = number(&line["enforce"]["usd_per_month"]);
     assert!((usd - 0.5256 * cross).abs() < 0.001, "{line}");
     assert_eq!(line["now"]["usd_per_month"], 0.0);
-    let cost = json!({ "usd_per_gigabyte": 0.01, "bytes_per_request": 20000.0, "assumed": false });
-    assert_eq!(page["cost"], cost);
+    let cost = json!({
+        "usd_per_gigabyte": 0.01,
+        "usd_per_gigabyte_between_regions": 0.01,
+        "between": [],
+        "bytes_per_request": 20000.0,
+        "assumed": false
+    });
+    assert_eq!((&page["cost"], &line["cost"]), (&cost, &cost));
+    assert_eq!(line["planned"], Value::Null, "one price, and LEVEL");
 
     let fleets = control.get("/api/v1/fleets").await;
     let fleet = &fleets["fleets"][0];

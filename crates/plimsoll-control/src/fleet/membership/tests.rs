@@ -70,6 +70,24 @@ fn nodes_without_a_stream_leave_unless_they_may_be_at_another_replica() {
 }
 
 #[test]
+fn nodes_without_a_stream_leave_later_while_the_store_is_away_but_not_never() {
+    let mut members = Membership::new(settings(10));
+    open(&mut members, "1", "a", 0).unwrap();
+    due(&mut members, 0);
+    members.handle_store_connected(false, at(0));
+    close(&mut members, "1", "a", 0);
+    assert_eq!(
+        members.poll_timeout(),
+        Some(at(17)),
+        "2 x 5 s and the time of a move"
+    );
+    members.handle_timeout(at(16));
+    assert_eq!(members.poll_left(), None);
+    members.handle_timeout(at(17));
+    assert_eq!(members.poll_left(), Some(("gateway".into(), "1".into())));
+}
+
+#[test]
 fn a_node_without_a_stream_makes_room_for_another_one() {
     let mut members = Membership::new(settings(1));
     open(&mut members, "1", "a", 0).unwrap();

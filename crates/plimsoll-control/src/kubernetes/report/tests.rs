@@ -108,15 +108,18 @@ fn localities_are_written_as_istio_does() {
 }
 
 #[test]
-fn the_first_replica_in_the_store_writes() {
+fn the_replica_that_started_first_writes() {
     let now = Instant::ORIGIN;
     let alone = State::new(config(""), now);
     assert!(is_writer(&alone), "without a store");
     let record = |name: &str| ReplicaRecord {
         replica: name.to_owned(),
+        instance: name[1..].parse().unwrap(),
+        // The names do not matter.
+        started_unix_ms: 10 + name[1..].parse::<u64>().unwrap(),
         ..ReplicaRecord::default()
     };
-    let mut state = State::new(config(""), now).with_replicas("r1".into(), 1);
+    let mut state = State::new(config(""), now).with_replicas("a".into(), 1);
     assert!(!is_writer(&state), "the store has not been read");
     let snapshot = |names: &[&str]| {
         StoreInput::Snapshot(StoreSnapshot {
@@ -158,6 +161,8 @@ fn line(zones: &[(&str, f64, f64)]) -> LoadLine {
         on_fallback: false,
         warming_up: false,
         target_utilization: None,
+        bill: None,
+        cost: Arc::default(),
         withheld: FailingZones::default(),
         undelivered: None,
         zones: zones.iter().map(zone).collect(),
@@ -181,14 +186,22 @@ fn serving(served: &[f64]) -> Traffic {
 
 /// A policy that is in force for these clusters.
 fn view(clusters: &[&str]) -> PolicyView {
-    let json = json!({"metadata": {"namespace": "shop", "name": "p", "generation": 4}});
+    view_for(clusters, &["*"])
+}
+
+/// The same, of which only the demand of these fleets counts for Istio.
+fn view_for(clusters: &[&str], fleets: &[&str]) -> PolicyView {
+    let json = json!({"metadata": {"namespace": "shop", "name": "p", "generation": 4},
+        "spec": {"istio": {"fleets": fleets}}});
     let json = serde_json::from_value(json).unwrap();
     let service = |name: &&str| (ObjectKey::new("shop", name), Arc::from(*name));
     PolicyView {
         policy: Arc::new(ZoneRoutingPolicy::from_json(json)),
         clusters: clusters.iter().map(service).collect(),
-        has_target: true,
+        missing: Vec::new(),
+        preferred: BTreeSet::new(),
         error: None,
+        notes: BTreeSet::new(),
         distribute: Distribute::Off,
     }
 }
@@ -200,8 +213,19 @@ fn a_policy_is_accepted_if_it_applies_to_something() {
         ..view(&[CLUSTER])
     };
     let lost = PolicyView {
-        has_target: false,
+        missing: vec!["port x of Service a".to_owned(), "Service b".to_owned()],
         ..view(&[])
+    };
+    let other = || BTreeSet::from([ObjectKey::new("shop", "q")]);
+    let conflicted = PolicyView {
+        preferred: other(),
+        ..view(&[])
+    };
+    let partly = PolicyView {
+        missing: vec!["Service b".to_owned()],
+        preferred: other(),
+        notes: BTreeSet::from(["Service shop/a x: wrong".to_owned()]),
+        ..view(&["a"])
     };
     for (view, status, reason, message) in [
         (invalid, "False", "Invalid", "spec.mode: wrong"),
@@ -209,13 +233,26 @@ fn a_policy_is_accepted_if_it_applies_to_something() {
             lost,
             "False",
             "TargetNotFound",
-            "no Service of targetRefs exists, or it is not selected",
+            "port x of Service a, Service b not found",
         ),
         (
             view(&[]),
             "False",
+            "TargetNotFound",
+            "no Service of targetRefs exists, or it is not selected",
+        ),
+        (
+            conflicted,
+            "False",
             "Conflicted",
-            "another policy applies to all of its targets",
+            "its targets follow shop/q",
+        ),
+        (
+            partly,
+            "True",
+            "Accepted",
+            "applies to a; Service b not found; other targets follow shop/q; Service shop/a x: \
+             wrong",
         ),
         (view(&["a", "b"]), "True", "Accepted", "applies to a, b"),
     ] {
@@ -551,6 +588,30 @@ fn a_zone_that_fails_or_is_unseen_stops_demand_in_the_distribution() {
         let to = distributed(&[steered(), of_another_fleet]);
         assert_eq!(to, json!({"r/a/*": 50, "r/b/*": 50}));
     }
+}
+
+#[test]
+fn a_fleet_that_the_policy_does_not_name_moves_no_request_of_the_distribution() {
+    let honest = line(&[("a", 50.0, 0.0), ("b", 50.0, 0.0)]);
+    let batch = LoadLine {
+        fleet: "batch".into(),
+        ..line(&[("a", 900_000.0, 0.0), ("b", 0.0, 0.0)])
+    };
+    let written = |fleets: &[&str], lines: &[&LoadLine]| {
+        let view = PolicyView {
+            distribute: Distribute::Write,
+            ..view_for(&[CLUSTER], fleets)
+        };
+        distribution(&two_services("r"), &view, lines).unwrap()
+    };
+    let alone = written(&["gateway"], &[&honest]);
+    assert_eq!(alone.shown_only, None);
+    assert_eq!(written(&["gateway"], &[&honest, &batch]), alone);
+    let moved = written(&["gateway", "batch"], &[&honest, &batch]);
+    assert_ne!(moved.distribute, alone.distribute);
+    assert_eq!(written(&["*"], &[&honest, &batch]), moved);
+    let unnamed = written(&[], &[&honest, &batch]);
+    assert_eq!(unnamed.shown_only, Some(NO_FLEETS));
 }
 
 #[test]

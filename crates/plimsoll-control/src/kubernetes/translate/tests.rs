@@ -37,7 +37,8 @@ impl Cluster {
                 "resourceVersion": "7", "annotations": annotations}, "spec": {"ports": ports}});
         let json = serde_json::from_value(json).unwrap();
         let service = Arc::new(KubernetesService::from_json(json));
-        self.inventory.handle_service(Change::Applied(service));
+        self.inventory
+            .handle_service(Change::Applied(service), Instant::ORIGIN);
     }
 
     fn slice(&mut self, service: &str, hosts: &[(&str, &str)]) {
@@ -175,6 +176,30 @@ fn errors_in_the_cluster_of_a_policy_name_its_field() {
 }
 
 #[test]
+fn prices_of_a_policy_arrive_and_errors_name_their_field() {
+    let priced = |to: &Value| {
+        let mut cluster = Cluster::new("{region: eu}");
+        cluster.service("orders", &json!({}), &http());
+        let pair = json!({"from": {"region": "eu"}, "to": to, "usdPerGigabyte": 0.09});
+        cluster.policy(
+            &json!({"targetRefs": [{"kind": "Service", "name": "orders"}],
+            "cost": {"usdPerGigabyteBetweenRegions": 0.05, "between": [pair]}}),
+        );
+        cluster.batch()
+    };
+    let (services, refused) = priced(&json!({"region": "us"}));
+    assert!(refused.is_empty(), "{refused:?}");
+    let service = services["orders.shop:80"].as_ref().unwrap();
+    let cost = &service.goal.cost;
+    assert_eq!(cost.usd_per_gigabyte_between_regions(), 0.05);
+    assert_eq!(cost.pairs()[0].usd_per_gigabyte, 0.09);
+    assert!(service.has_own_plan);
+    let (_, refused) = priced(&json!({}));
+    let expected = "ZoneRoutingPolicy shop/p spec.cost";
+    assert!(refused[0].starts_with(expected), "{refused:?}");
+}
+
+#[test]
 fn outlier_detection_of_a_policy_arrives_and_health_checks_of_the_defaults_stay() {
     let mut cluster = Cluster::new(
         "{cluster: {health_checks: [{timeout: 1s, interval: 2s, unhealthy_threshold: 2, \
@@ -220,9 +245,10 @@ fn ports_are_clusters_that_come_and_go() {
     cluster.service("orders", &json!({}), &http());
     let (services, _) = cluster.batch();
     assert!(services["orders.shop:81"].is_none() && services["orders.shop:80"].is_some());
-    cluster
-        .inventory
-        .handle_service(Change::Deleted(ObjectKey::new("shop", "orders")));
+    cluster.inventory.handle_service(
+        Change::Deleted(ObjectKey::new("shop", "orders")),
+        Instant::ORIGIN,
+    );
     assert!(cluster.batch().0["orders.shop:80"].is_none());
 }
 
@@ -264,12 +290,16 @@ fn a_policy_shows_the_clusters_that_it_applies_to() {
     let view = cluster.translator.view(&own);
     let expected = ["orders.shop:80", "orders.shop:81"].map(|name| (key.clone(), name.into()));
     assert_eq!(view.clusters, expected);
-    assert_eq!((view.has_target, view.error), (true, None));
+    assert_eq!((view.missing.len(), view.error), (0, None));
     assert_eq!(view.distribute, Distribute::DryRun);
     // A policy that is not in force, and one without target.
-    for (target, has_target) in [("orders", true), ("lost", false)] {
+    for (target, missing) in [("orders", None), ("lost", Some("Service lost"))] {
         let view = cluster.translator.view(&spec("other", target));
-        assert_eq!((view.clusters, view.has_target), (vec![], has_target));
+        assert_eq!(view.clusters, vec![]);
+        assert_eq!(view.missing.first().map(String::as_str), missing);
+        let others = view.preferred.iter().map(ToString::to_string);
+        let expected = missing.is_none().then(|| "shop/p".to_owned());
+        assert_eq!(others.collect::<Vec<_>>(), Vec::from_iter(expected));
         assert_eq!(view.distribute, Distribute::Off);
     }
 }
@@ -343,4 +373,153 @@ fn an_annotation_without_effect_is_told_once_with_its_service() {
         "targetRefs": [{"group": "", "kind": "Service", "name": "orders"}], "mode": "Enforce"
     }));
     assert_eq!(told(&mut cluster, asks).0, None);
+}
+
+#[test]
+fn each_valid_setting_is_in_force_beside_one_that_is_not_also_after_a_restart() {
+    let half = json!({"plimsoll.dev/mode": "Enforce", "plimsoll.dev/ramp": "150",
+        "plimsoll.dev/policy": "LeastRequest", "plimsoll.dev/client": "x"});
+    // A control plane that has just started knows no last valid value.
+    let mut cluster = Cluster::new("{ramp: 60}");
+    cluster.service("orders", &half, &http());
+    let (services, refused) = cluster.batch();
+    let service = services["orders.shop:80"].clone().unwrap();
+    assert_eq!((service.mode, service.ramp), (Mode::Enforce, 60));
+    assert_eq!(service.config.endpoint_policy().name(), "least_request");
+    let object = "Service shop/orders metadata.annotations[plimsoll.dev/";
+    let named = |name: &str| {
+        refused
+            .iter()
+            .any(|one| one.starts_with(&format!("{object}{name}]")))
+    };
+    assert!(named("ramp") && named("client"), "{refused:?}");
+    assert_eq!(refused.len(), 2, "{refused:?}");
+    // One that knows the last value keeps it, and takes the new mode.
+    let mut cluster = Cluster::new("{}");
+    cluster.service("orders", &json!({"plimsoll.dev/ramp": "20"}), &http());
+    cluster.batch();
+    cluster.service("orders", &half, &http());
+    let (services, _) = cluster.batch();
+    let service = services["orders.shop:80"].clone().unwrap();
+    assert_eq!((service.mode, service.ramp), (Mode::Enforce, 20));
+    // Not beyond what is written now: without the annotation it is the default.
+    cluster.service("orders", &json!({"plimsoll.dev/mode": "Enforce"}), &http());
+    let service = cluster.batch().0["orders.shop:80"].clone().unwrap();
+    assert_eq!((service.mode, service.ramp), (Mode::Enforce, 100));
+}
+
+#[test]
+fn a_last_value_that_is_invalid_beside_new_ones_is_left_out() {
+    let mut cluster = Cluster::new("{}");
+    let with_ramp = |ramp: &str, mode: &str| {
+        json!({"plimsoll.dev/mode": mode, "plimsoll.dev/ramp": ramp,
+            "plimsoll.dev/target-utilization": "0.8"})
+    };
+    cluster.service("orders", &with_ramp("20", "Enforce"), &http());
+    cluster.batch();
+    cluster.service("orders", &with_ramp("x", "Never"), &http());
+    let (services, refused) = cluster.batch();
+    let service = services["orders.shop:80"].clone().unwrap();
+    assert_eq!(
+        (service.mode, service.ramp),
+        (Mode::Enforce, 20),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn the_fleets_that_get_a_service_are_those_of_its_annotation_or_of_the_file() {
+    let fleets = |text: &str, annotations: &Value| {
+        let mut cluster = Cluster::new(text);
+        cluster.service("orders", annotations, &http());
+        let (services, refused) = cluster.batch();
+        let service = services["orders.shop:80"].clone().unwrap();
+        let fleets = service.visible_to.as_deref().cloned();
+        (fleets.map(Vec::from_iter), refused)
+    };
+    let names = |names: &[&str]| Some(names.iter().map(ToString::to_string).collect());
+    let none = json!({});
+    assert_eq!(
+        fleets("{}", &none),
+        (None, vec![]),
+        "a small cluster needs no setting"
+    );
+    let own = "{visible_to: ['{namespace}', gateway]}";
+    assert_eq!(fleets(own, &none), (names(&["gateway", "shop"]), vec![]));
+    let annotated = json!({"plimsoll.dev/visible-to": "web, batch"});
+    for text in [own, "{}"] {
+        assert_eq!(fleets(text, &annotated), (names(&["batch", "web"]), vec![]));
+    }
+    let all = json!({"plimsoll.dev/visible-to": "*"});
+    assert_eq!(fleets(own, &all), (None, vec![]));
+    let (wrong, refused) = fleets(own, &json!({"plimsoll.dev/visible-to": "web,"}));
+    assert_eq!(wrong, names(&["gateway", "shop"]));
+    assert!(
+        refused[0].contains("[plimsoll.dev/visible-to]: needs names"),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn a_bad_annotation_does_not_end_a_policy() {
+    let mut cluster = Cluster::new("{}");
+    let unknown = json!({"plimsoll.dev/client": "x"});
+    cluster.service("orders", &unknown, &http());
+    let spec = json!({"targetRefs": [{"kind": "Service", "name": "orders", "sectionName": "http"},
+        {"kind": "Service", "name": "orders", "sectionName": "web"},
+        {"kind": "Service", "name": "users"}], "mode": "Enforce", "ramp": 20});
+    cluster.policy(&spec);
+    let (services, _) = cluster.batch();
+    let service = services["orders.shop:80"].clone().unwrap();
+    assert_eq!((service.mode, service.ramp), (Mode::Enforce, 20));
+    let policy = cluster.inventory.policies().next().unwrap();
+    let view = cluster.translator.view(policy);
+    assert_eq!(view.clusters.len(), 1);
+    assert_eq!(view.error, None);
+    assert_eq!(
+        view.missing,
+        ["port web of Service orders", "Service users"]
+    );
+    let notes: Vec<_> = view.notes.iter().collect();
+    assert!(
+        notes.len() == 1 && notes[0].contains("[plimsoll.dev/client]"),
+        "{notes:?}"
+    );
+}
+
+#[test]
+fn a_service_beyond_a_limit_stays_as_it_was_and_its_owner_is_told_once() {
+    let mut cluster = Cluster::new("{}");
+    cluster.service("orders", &json!({}), &http());
+    cluster.slice("orders", &[("10.0.0.1", "a")]);
+    cluster.service("users", &json!({}), &http());
+    cluster.batch();
+    let many: Vec<Value> = (1..=500)
+        .map(|port| json!({"name": format!("p{port}"), "port": port}))
+        .collect();
+    for expected in [1, 0] {
+        cluster.service("orders", &json!({}), &json!(many));
+        let (services, refused) = cluster.batch();
+        assert!(services.is_empty(), "what was accepted stays: {services:?}");
+        assert_eq!(refused.len(), expected, "{refused:?}");
+    }
+    let over = &cluster.translator.over_limit[&ObjectKey::new("shop", "orders")];
+    assert_eq!(
+        (over.event, over.limit),
+        ("LimitExceeded", Some("ports_per_service"))
+    );
+    cluster.policy(&json!({"targetRefs": [{"kind": "Service", "name": "orders"}]}));
+    cluster.batch();
+    let policy = cluster.inventory.policies().next().unwrap();
+    let notes = cluster.translator.view(policy).notes;
+    assert!(
+        notes
+            .first()
+            .is_some_and(|note| note.contains("would be 500")),
+        "{notes:?}"
+    );
+    cluster.service("orders", &json!({}), &http());
+    let (services, refused) = cluster.batch();
+    assert!(refused.is_empty() && services.contains_key("orders.shop:80"));
+    assert!(cluster.translator.over_limit.is_empty());
 }

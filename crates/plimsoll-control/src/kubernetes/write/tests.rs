@@ -1,8 +1,10 @@
 //! Writes to a scripted API server: how many of a report, when again, and what failures change.
 
+use std::collections::BTreeSet;
+
 use plimsoll_kubernetes::objects::{PolicyStatus, Resource as _, ZoneRoutingPolicy, ZoneStatus};
 use plimsoll_kubernetes::settings::Distribute;
-use plimsoll_kubernetes::{ApiAccess, Source, SourceOptions};
+use plimsoll_kubernetes::{ApiAccess, SourceOptions};
 use plimsoll_testing::api_server::{self, ApiServer};
 use serde_json::{Value, json};
 
@@ -31,7 +33,7 @@ impl Setup {
             read_only: None,
         };
         let access = access(&server);
-        let source = Source::start(&SourceOptions {
+        let source = plimsoll_kubernetes::start(&SourceOptions {
             access: access.clone(),
             ..SourceOptions::default()
         });
@@ -77,8 +79,10 @@ fn view(name: &str) -> PolicyView {
     PolicyView {
         policy: Arc::new(ZoneRoutingPolicy::from_json(json)),
         clusters: Vec::new(),
-        has_target: false,
+        missing: Vec::new(),
+        preferred: BTreeSet::new(),
         error: None,
+        notes: BTreeSet::new(),
         distribute: Distribute::Off,
     }
 }
@@ -96,6 +100,7 @@ async fn a_report_writes_a_limited_number_of_events() {
             object: "Service shop/a".to_owned(),
             reason: format!("reason {index}"),
             service: Some((ObjectKey::new("shop", "a"), "uid".into())),
+            limit: None,
         };
         setup.refused.try_send(refused).unwrap();
     }
@@ -103,6 +108,33 @@ async fn a_report_writes_a_limited_number_of_events() {
     assert_eq!(setup.server.objects("events").len(), MAX_WRITES);
     setup.report().await;
     assert_eq!(setup.server.objects("events").len(), MAX_WRITES + 1);
+}
+
+#[tokio::test]
+async fn an_event_that_could_not_be_written_is_written_later_and_one_that_is_refused_is_not() {
+    let mut setup = Setup::new().await;
+    for (code, written) in [(503, 1), (403, 0)] {
+        let refused = Refused {
+            event: "InvalidSetting",
+            object: "Service shop/a".to_owned(),
+            reason: format!("reason {code}"),
+            service: Some((ObjectKey::new("shop", "a"), "uid".into())),
+            limit: None,
+        };
+        setup.refused.try_send(refused).unwrap();
+        let before = setup.server.objects("events").len();
+        setup
+            .server
+            .set_faults(|faults| faults.fail = Some((code, None, usize::MAX)));
+        setup.report().await;
+        setup.server.set_faults(|faults| faults.fail = None);
+        setup.report().await;
+        assert_eq!(
+            setup.server.objects("events").len(),
+            before + written,
+            "{code}"
+        );
+    }
 }
 
 #[tokio::test]
@@ -241,7 +273,7 @@ async fn policies_are_shown_again_when_their_targets_change() {
     let mut policy = object("p");
     policy["spec"] = json!({"targetRefs": [{"group": "", "kind": "Service", "name": "a"}]});
     server.put("zoneroutingpolicies", policy);
-    let source = Source::start(&SourceOptions {
+    let source = plimsoll_kubernetes::start(&SourceOptions {
         access: access(&server),
         ..SourceOptions::default()
     });
@@ -256,7 +288,7 @@ async fn policies_are_shown_again_when_their_targets_change() {
             server.put("services", api_server::service("shop", "a"));
         }
         let is_shown = |views: &Arc<Vec<PolicyView>>| {
-            let targets = views.iter().map(|view| view.has_target);
+            let targets = views.iter().map(|view| view.missing.is_empty());
             targets.eq([has_target])
         };
         let waiting = shown.wait_for(is_shown);

@@ -27,16 +27,8 @@ fn whole() -> BTreeMap<String, u64> {
     zones(&[("a", 600), ("b", 200), ("c", 200)])
 }
 
-/// Three replicas, each with the node of one zone, under 60/20/20.
 fn measured() -> (Set, [NodeInfo; 3]) {
-    let mut set = Set::new(3);
-    let nodes = fleet(NodeClass::Envoy);
-    for (replica, node) in nodes.iter().enumerate() {
-        set.open(replica, node);
-    }
-    let [a, b, c] = &nodes;
-    set.traffic(&[(0, a, 600), (1, b, 200), (2, c, 200)], 5);
-    (set, nodes)
+    Set::new(3).measured()
 }
 
 fn assert_whole(set: &Set) {
@@ -256,11 +248,14 @@ fn without_the_store_replicas_go_on_with_what_they_know() {
     assert_whole(&set);
     // A node moves, which its old replica cannot know.
     set.move_node(&a, 0, 1);
-    set.traffic(&[(1, &a, 600), (1, &b, 200), (2, &c, 200)], 120);
+    set.traffic(&[(1, &a, 600), (1, &b, 200), (2, &c, 200)], 30);
     assert_whole(&set);
+    // Not forever: it could as well have ended.
+    set.traffic(&[(1, &a, 600), (1, &b, 200), (2, &c, 200)], 120);
+    assert_eq!(set.demand(0), zones(&[("b", 200), ("c", 200)]));
+    assert_eq!(set.demand(1), whole(), "where it is");
     for replica in 0..3 {
         set.connect(replica);
-        assert_whole(&set);
     }
     set.traffic(&[(1, &a, 600), (1, &b, 200), (2, &c, 200)], 60);
     assert_whole(&set);
@@ -419,6 +414,7 @@ fn reports_are_repeated_after_the_next_is_due_and_before_they_are_forgotten() {
             interval: INTERVAL,
             missed_intervals,
             lease_ttl: INTERVAL,
+            leave_after: INTERVAL,
         };
         let replicas = Replicas::new("r0".into(), 1, timing);
         let mut node = SharedNode::new(Arc::new(info.clone()), Owner::Us);

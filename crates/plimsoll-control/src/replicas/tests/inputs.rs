@@ -17,12 +17,16 @@ use crate::state::tests::driver::{node, stats};
 const LEASE_TTL: Duration = Duration::from_secs(30);
 const START: Instant = Instant::ORIGIN;
 
+/// How long a node without a stream stays.
+const LEAVE_AFTER: Duration = Duration::from_secs(60);
+
 /// The replica `r0`, which has not read the store.
 fn replica() -> Replicas {
     let timing = Timing {
         interval: Duration::from_secs(1),
         missed_intervals: 3,
         lease_ttl: LEASE_TTL,
+        leave_after: LEAVE_AFTER,
     };
     Replicas::new("r0".into(), 1, timing)
 }
@@ -194,6 +198,58 @@ fn a_closed_node_counts_for_the_time_of_a_move_while_the_store_is_connected() {
     let mut disconnected = closed(self::replica());
     let effects = disconnected.handle_timeout(at(7000));
     assert_eq!(effects, [reported(&a, 5)], "it may have moved");
+    // Not forever: it would count beside its successor.
+    assert_eq!(disconnected.handle_timeout(at(66_999)), [reported(&a, 5)]);
+    let effects = disconnected.handle_timeout(at(68_499));
+    assert_eq!(effects, [Effect::Silent(key("a"))]);
+    assert_eq!(disconnected.poll_timeout(), None);
+    // Without another replica it cannot have moved.
+    let mut alone = closed(connected());
+    let own = ReplicaRecord {
+        replica: "r0".to_owned(),
+        ..ReplicaRecord::default()
+    };
+    alone.handle_store(StoreInput::ReplicaPut(own), at(3000));
+    alone.handle_store(StoreInput::Disconnected("test".to_owned()), at(3000));
+    assert_eq!(alone.handle_timeout(at(7000)), [Effect::Silent(key("a"))]);
+}
+
+#[test]
+fn records_of_other_replicas_count_for_ten_minutes_of_an_outage_and_again_after_it() {
+    let mut replica = replica();
+    let a = proxy("a");
+    let read = || snapshot(vec![of_other(&a, 1, Some(5))]);
+    replica.handle_store(read(), START);
+    replica.handle_store(StoreInput::Disconnected("test".to_owned()), at(1000));
+    // A second attempt that fails does not begin the outage again.
+    replica.handle_store(StoreInput::Disconnected("test".to_owned()), at(400_000));
+    assert_eq!(replica.handle_timeout(at(600_999)), [reported(&a, 5)]);
+    assert_eq!(
+        replica.handle_timeout(at(602_499)),
+        [Effect::Silent(key("a"))]
+    );
+    assert_eq!(replica.poll_timeout(), None, "it is not repeated");
+    assert_eq!(replica.counts(), (1, 0), "it may still be there");
+    let effects = replica.handle_store(read(), at(700_000));
+    assert_eq!(effects, [joined(&a), reported(&a, 5)], "the same record");
+}
+
+#[test]
+fn nodes_that_come_and_go_in_an_outage_leave_nothing_to_write() {
+    let mut replica = connected();
+    replica.handle_store(StoreInput::Disconnected("test".to_owned()), START);
+    let a = proxy("a");
+    report_here(&mut replica, &a, 5, START);
+    assert_eq!(writes(&mut replica), [own(&a, Some(5))]);
+    replica.handle_left(&key("a"));
+    assert_eq!(writes(&mut replica), [(key("a"), Write::Forget)]);
+    // What was written before the outage is deleted when the store is read.
+    let stored = StoredNode {
+        record: record("r0", 1, &a, Some(5)),
+        revision: 7,
+    };
+    replica.handle_store(snapshot(vec![stored]), START);
+    assert_eq!(writes(&mut replica), [(key("a"), Write::Delete)]);
 }
 
 #[test]
@@ -214,7 +270,7 @@ fn only_own_reports_are_removed_from_the_store_when_a_node_is_silent() {
 
 #[test]
 fn a_node_that_left_is_deleted_by_its_owner_only() {
-    let mut replica = replica();
+    let mut replica = connected();
     let (own_node, other) = (proxy("own"), proxy("other"));
     report_here(&mut replica, &own_node, 5, START);
     put_by_other(&mut replica, &other, 1, Some(5), START);
@@ -425,6 +481,7 @@ fn changed_settings_apply_to_the_next_deadline() {
         interval: Duration::from_secs(10),
         missed_intervals: 1,
         lease_ttl: LEASE_TTL,
+        leave_after: LEAVE_AFTER,
     });
     put_by_other(&mut replica, &a, 2, None, START);
     assert_eq!(replica.poll_timeout(), Some(at(9000)));

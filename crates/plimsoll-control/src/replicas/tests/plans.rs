@@ -28,16 +28,8 @@ fn smoothed() -> Arc<ControlConfig> {
     Arc::new(config)
 }
 
-/// Three replicas with smoothing, each with the node of one zone, under 60/20/20.
 fn measured() -> (Set, [NodeInfo; 3]) {
-    let mut set = Set::with_config(3, &smoothed());
-    let nodes = fleet(NodeClass::Envoy);
-    for (replica, node) in nodes.iter().enumerate() {
-        set.open(replica, node);
-    }
-    let [a, b, c] = &nodes;
-    set.traffic(&[(0, a, 600), (1, b, 200), (2, c, 200)], 5);
-    (set, nodes)
+    Set::with_config(3, &smoothed()).measured()
 }
 
 /// Returns what a replica delivered since its events were cleared, oldest first.
@@ -223,6 +215,7 @@ fn stored(instance: u64, rate_per_second: f64, revision: i64) -> StoredPlan {
                 reporters: 1,
                 estimated: false,
             }],
+            spilling: None,
         },
         revision,
     }

@@ -9,12 +9,13 @@ use plimsoll_xds::replica::PlanRecord;
 use plimsoll_xds::wire::{decode_node_record, encode_node_record};
 
 use crate::config::ControlConfig;
+use crate::delivery::NodeClass;
 use crate::fleet::StreamKind;
 use crate::replicas::{
     NodeKey, PlanKey, Proposal, StoreInput, StoreSnapshot, StoredNode, StoredPlan, Write,
 };
 use crate::state::State;
-use crate::state::tests::driver::{Driver, config, stats};
+use crate::state::tests::driver::{Driver, config, fleet, stats};
 
 /// A record in the store: bytes, instance of the writer, revision.
 type Stored = (Vec<u8>, u64, i64);
@@ -83,6 +84,17 @@ impl Set {
     /// Replicas that are connected to an empty store.
     pub(super) fn new(replicas: usize) -> Self {
         Self::with_config(replicas, &config(""))
+    }
+
+    /// Gives each of three replicas the node of one zone, under 60/20/20.
+    pub(super) fn measured(mut self) -> (Self, [NodeInfo; 3]) {
+        let nodes = fleet(NodeClass::Envoy);
+        for (replica, node) in nodes.iter().enumerate() {
+            self.open(replica, node);
+        }
+        let [a, b, c] = &nodes;
+        self.traffic(&[(0, a, 600), (1, b, 200), (2, c, 200)], 5);
+        (self, nodes)
     }
 
     pub(super) fn with_config(replicas: usize, config: &Arc<ControlConfig>) -> Self {
@@ -252,6 +264,7 @@ impl Set {
                     self.apply(key, Some(encode_node_record(&record)), instance);
                 }
             }
+            Write::Forget => {}
             Write::Delete => {
                 if self.writer(key) == Some(instance) {
                     self.apply(key, None, instance);

@@ -121,3 +121,19 @@ fn another_relayed_server_is_a_change_of_its_own() {
     assert!(change.is_other_relay && change.is_all);
     assert!(configuration.relayed().body("orders").is_none());
 }
+
+#[test]
+fn zones_that_slices_invent_are_forgotten_before_those_that_were_there() {
+    let mut configuration = Configuration::new(file("", &[service("orders", "a", "")]));
+    configuration.handle_services(discovered("carts", "b"));
+    // Zone b has no endpoints any more, and each invented zone has them for a moment.
+    for zone in 0..3 * MAX_FORMER_ZONES {
+        configuration.handle_services(discovered("carts", &format!("fake-{zone}")));
+    }
+    let zones = configuration.fleet_settings().counted.unwrap();
+    assert!(zones.len() <= MAX_FORMER_ZONES + 2, "{}", zones.len());
+    for kept in ["a", "b", "fake-0", "fake-191"] {
+        assert!(zones.contains(&Locality::zone_only(kept)), "{kept}");
+    }
+    assert!(!zones.contains(&Locality::zone_only("fake-190")));
+}

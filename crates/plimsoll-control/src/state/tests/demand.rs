@@ -468,7 +468,7 @@ fn with_staleness_threshold(threshold: &str, demand: &str) -> Arc<ControlConfig>
 
 #[test]
 fn the_heartbeat_is_a_third_of_the_shortest_staleness_threshold() {
-    let heartbeat = |driver: &Driver| driver.state.planner().config().heartbeat();
+    let heartbeat = |driver: &Driver| driver.state.planner().confirmation();
     let shortened = |driver: &mut Driver| {
         driver.drain();
         let events = std::mem::take(&mut driver.events).into_iter();

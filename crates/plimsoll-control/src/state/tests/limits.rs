@@ -97,7 +97,7 @@ fn repetitions_in_a_report_are_summed_and_not_stored() {
     let entry = report.upstream_locality_stats[0].clone();
     report.upstream_locality_stats = vec![entry; 10];
     let reports = vec![report; 16];
-    let counted = driver.state.demand.counted(&reports);
+    let counted = driver.state.demand.counted("gateway", &reports);
     let [only] = &counted[..] else {
         panic!("{counted:?}");
     };

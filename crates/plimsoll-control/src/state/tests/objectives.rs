@@ -93,6 +93,27 @@ fn data_planes_that_compute_zones_get_virtual_demand() {
     }
 }
 
+/// Two requests have to leave zone a; the way to zone c costs nothing.
+#[test]
+fn every_data_plane_gets_the_rows_of_a_plan_with_prices() {
+    let free = "cost: {usd_per_gigabyte: 0.02, bytes_per_request: 10000, \
+                between: [{from: {zone: a}, to: {zone: c}, usd_per_gigabyte: 0}]}";
+    for class in NodeClass::ALL {
+        let (driver, _, keys) = driver_of(&format!("{WATERFALL}, {free}"), class);
+        assert_eq!(weights(&driver, &keys[0]), [9600, 0, 400], "{class:?}");
+        assert_eq!(weights(&driver, &keys[1]), [0, 10_000, 0], "{class:?}");
+        assert!(is_locality_weighted(&driver, &keys[0]), "{class:?}");
+    }
+    // 20 of 100 have to leave zone a for all zones to be half full: 5 fit into c.
+    let (mut level, nodes, keys) = driver_of(free, NodeClass::Plimsoll);
+    assert_eq!(weights(&level, &keys[0]), [6000, 3000, 1000]);
+    report(&mut level, &nodes, [50, 50, 0], 60);
+    assert_eq!(weights(&level, &keys[0]), [6000, 0, 4000]);
+    // One price again: the fleet's own assignment is enough.
+    level.reload(config("cost: {usd_per_gigabyte: 0.02}"));
+    assert!(!is_locality_weighted(&level, &keys[0]));
+}
+
 #[test]
 fn modes_and_ramps_hold_for_objectives() {
     for class in NodeClass::ALL {

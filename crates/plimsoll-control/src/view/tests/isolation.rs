@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::delivery::delivers_to_fleets;
 use crate::relay::{RelayedResource, passed_on};
-use crate::state::tests::driver::{HEAD, parse, try_parse};
+use crate::state::tests::driver::{HEAD, try_parse};
 use crate::view::assignment::as_written;
 
 /// Settings of a service, as drawn.
@@ -116,15 +116,18 @@ fn endpoints(index: usize, draw: &Draw) -> String {
     format!("endpoints: [{}]", entries.join(", "))
 }
 
+/// Names the zones of all proxies, whose demand then counts without hosts there.
+const NAMED_ZONES: &str = "fleets: {zones: [{zone: a}, {zone: b}, {zone: c}]}\n";
+
 /// Returns a file with those of the services that are there.
-fn file(draws: &[Option<Draw>], policies: &[String]) -> Arc<ControlConfig> {
+fn file(draws: &[Option<Draw>], policies: &[String], head: &str) -> Arc<ControlConfig> {
     let written = |(index, draw): (usize, &Option<Draw>)| {
         let draw = draw.as_ref()?;
         let settings = settings(index, draw, policies, "");
         Some(format!("{{{settings}, {}}}", endpoints(index, draw)))
     };
     let services: Vec<_> = draws.iter().enumerate().filter_map(written).collect();
-    try_parse(&format!("{HEAD}services: [{}]", services.join(", "))).unwrap()
+    try_parse(&format!("{HEAD}{head}services: [{}]", services.join(", "))).unwrap()
 }
 
 /// The same services in the file of a relay, which has no endpoints, beside one that stays: without
@@ -175,7 +178,7 @@ impl Fleet {
         (driver, keys)
     }
 
-    /// Lets three seconds pass, with the same reports each.
+    /// Lets three seconds pass, with reports that differ by less than is worth an update.
     fn report(&self, driver: &mut Driver) {
         for _ in 0..3 {
             driver.advance(1000);
@@ -189,7 +192,8 @@ impl Fleet {
 
     fn report_once(&self, driver: &mut Driver, name: &str, factor: u64) {
         for (index, node) in self.nodes.iter().enumerate() {
-            let requests = [500 * factor, 350, 150 / factor][index % 3];
+            let drift = driver.now.as_nanos() / 1_000_000_000 % 3;
+            let requests = [500 * factor + drift, 350, 150 / factor][index % 3];
             driver.report(node, name, requests);
         }
     }
@@ -298,7 +302,7 @@ proptest! {
         edited in any::<prop::sample::Index>(),
         edit in prop::option::weighted(0.9, draw()),
         is_added in prop::bool::weighted(0.1),
-        has_stray in any::<bool>(),
+        [has_stray, names_zones] in any::<[bool; 2]>(),
     ) {
         let (policies, proxies) = (policies(), Fleet::new(has_stray));
         let edited = edited.index(draws.len());
@@ -309,9 +313,10 @@ proptest! {
         let mut after = draws.clone();
         after[edited] = edit;
         let name = format!("s{edited}");
-        let [before, after_edit] = [&draws, &after].map(|draws| file(draws, &policies));
-        // Demand of a zone counts from the first host there (decision 0032).
-        if zones(&after).is_subset(&zones(&draws)) {
+        let head = if names_zones { NAMED_ZONES } else { "" };
+        let [before, after_edit] = [&draws, &after].map(|draws| file(draws, &policies, head));
+        // Demand of a zone that the file does not name counts from the first host there (0032).
+        if names_zones || zones(&after).is_subset(&zones(&draws)) {
             edits_of_a_file_change_no_other(&proxies, [&before, &after_edit], &name)?;
         }
 
@@ -385,14 +390,8 @@ fn the_first_host_in_a_zone_lets_its_demand_count_for_every_service() {
         hosts: [3, 4, 1],
         ..weighted
     };
-    let named = "fleets: {zones: [{zone: a}, {zone: b}, {zone: c}]}";
-    for (head, is_isolated) in [("", false), (named, true)] {
-        let config = |second: Draw| {
-            let mut config =
-                ControlConfig::clone(&file(&[Some(weighted), Some(second)], &policies));
-            config.fleets.zones = parse(&format!("{HEAD}{head}")).fleets.zones.clone();
-            Arc::new(config)
-        };
+    for (head, is_isolated) in [("", false), (NAMED_ZONES, true)] {
+        let config = |second: Draw| file(&[Some(weighted), Some(second)], &policies, head);
         let proxies = Fleet::new(false);
         let (mut driver, keys) = proxies.measured(&config(weighted));
         let sent = by_file(&driver, &keys, "s1");
@@ -402,10 +401,10 @@ fn the_first_host_in_a_zone_lets_its_demand_count_for_every_service() {
     }
 }
 
-/// There is one heartbeat: a short `staleness_threshold` lets nodes have the demand of every
-/// service more often, and so moves that are too small to be worth an update.
+/// A short `staleness_threshold` lets nodes have demand confirmed more often. For the others this
+/// neither brings moves that are too small to be worth an update, nor keeps them from a heartbeat.
 #[test]
-fn a_short_staleness_threshold_confirms_the_demand_of_every_service() {
+fn a_short_staleness_threshold_changes_the_demand_of_no_other_service() {
     let policies = policies();
     let weighted = Draw {
         delivery: DELIVERIES.len() - 1,
@@ -416,19 +415,27 @@ fn a_short_staleness_threshold_confirms_the_demand_of_every_service() {
         ..PLAIN
     };
     let proxies = Fleet::new(false);
-    for (second, is_refreshed) in [(PLAIN, false), (short, true)] {
-        let config = file(&[Some(weighted), Some(second)], &policies);
+    let run = |second| {
+        let config = file(&[Some(weighted), Some(second)], &policies, "");
         let (mut driver, keys) = proxies.measured(&config);
-        let sent = by_file(&driver, &keys, "s1");
+        let mut sent = vec![by_file(&driver, &keys, "s1")];
+        let confirmed = driver.state.planner().confirmation();
         // 0.4 % of the demand moves, of 1 % that is worth an update.
-        for _ in 0..3 {
+        for _ in 0..25 {
             driver.advance(1000);
             for (index, node) in proxies.nodes.iter().enumerate() {
                 driver.report(node, "s0", [496, 350, 154][index % 3]);
             }
+            sent.push(by_file(&driver, &keys, "s1"));
         }
-        assert_eq!(by_file(&driver, &keys, "s1") != sent, is_refreshed);
-    }
+        (sent, confirmed)
+    };
+    let (sent, confirmed) = run(PLAIN);
+    let (beside, confirmed_beside) = run(short);
+    assert!(confirmed_beside < confirmed / 10, "{confirmed_beside:?}");
+    assert!(beside == sent, "the same at every second");
+    assert_eq!(sent[5], sent[0], "not worth an update");
+    assert_ne!(sent[25], sent[0], "a heartbeat");
 }
 
 /// On a stock Envoy, `HEALTHY_HOSTS_WEIGHT` reads the weights of the fleet's assignment: that they
@@ -445,7 +452,8 @@ fn the_first_service_that_needs_fleet_weights_brings_them_to_services_that_wrote
         ..PLAIN
     };
     let off = Draw { mode: 3, ..PLAIN };
-    let [before, after] = [off, PLAIN].map(|draw| file(&[Some(written), Some(draw)], &policies));
+    let [before, after] =
+        [off, PLAIN].map(|draw| file(&[Some(written), Some(draw)], &policies, ""));
     let (mut driver, keys) = Fleet::new(false).measured(&before);
     let sent = by_file(&driver, &keys, "s1");
     let (fleet, hosts) = of_fleet(&driver, &keys);
@@ -463,7 +471,7 @@ fn the_first_service_that_needs_fleet_weights_brings_them_to_services_that_wrote
 fn edits_of_a_service_are_seen_in_what_is_compared() {
     let policies = policies();
     let after = Draw { ramp: 50, ..PLAIN };
-    let [file_before, file_after] = [PLAIN, after].map(|draw| file(&[Some(draw)], &policies));
+    let [file_before, file_after] = [PLAIN, after].map(|draw| file(&[Some(draw)], &policies, ""));
     let proxies = Fleet::new(false);
     let (mut driver, keys) = proxies.measured(&file_before);
     let sent = by_file(&driver, &keys, "none");

@@ -58,7 +58,8 @@ pub(super) fn average_reports(
 /// Stage 1, for slots whose requests fail: a utilization below the mean of the other slots is that
 /// of hosts that do no work, and attracts requests. Under CONVERGENT it is no measurement, as if
 /// reports had stopped; HEADROOM weighs localities without reports higher than any other, so there
-/// the slot counts as average. Returns the slots that were changed.
+/// the slot counts as average, and is not preferred if it is the local one. Returns the slots that
+/// were changed.
 pub(super) fn discount(
     averages: &mut [SlotAverage],
     fails: &[bool],

@@ -56,6 +56,28 @@ fn a_zone_recovers_when_its_requests_have_succeeded_for_a_while() {
     }
 }
 
+/// A report that comes half a second before is evaluated, so that nothing is evaluated at 81 s.
+#[test]
+fn the_timer_waits_for_the_next_evaluation_if_a_zone_recovers_before_it() {
+    let mut harness = level();
+    let good = |zone| stats(ORDERS, 1000, INTERVAL, zone);
+    harness.report_stats(&node("a1", "a"), &good("a"), at(41));
+    harness.report_stats(&node("b1", "b"), &refused("b", 1000), at(42));
+    for second in [51, 61, 71] {
+        harness.report_stats(&node("a1", "a"), &good("a"), at(second));
+        harness.report_stats(&node("b1", "b"), &good("b"), at(second + 1));
+    }
+    harness.run(80);
+    let early = Instant::from_millis(80_500);
+    harness.report_stats(&node("a1", "a"), &good("a"), early);
+    for (moment, expected) in [(at(81), &["b"][..]), (Instant::from_millis(81_500), &[])] {
+        harness.planner.handle_timeout(moment);
+        harness.drain(moment);
+        assert_eq!(failing(&harness), expected);
+        assert!(harness.planner.poll_timeout() > Some(moment), "{moment:?}");
+    }
+}
+
 #[test]
 fn an_adopted_plan_fails_where_the_reports_of_this_planner_say_so() {
     let mut one = level();

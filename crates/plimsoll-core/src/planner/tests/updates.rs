@@ -178,6 +178,98 @@ fn a_changed_heartbeat_takes_effect_at_once() {
     assert_eq!(published, [at(45), at(47), at(49)]);
 }
 
+/// Demand moves by 25 bp, which is worth no update but a heartbeat.
+#[test]
+fn confirmations_repeat_the_plan_in_force_until_the_heartbeat() {
+    let run = |confirmation: Option<u64>| {
+        let mut harness = level();
+        let interval = confirmation.map(Duration::from_secs);
+        harness.planner.set_confirmation(interval, at(40));
+        harness.drain(at(40));
+        harness.steady(&[("a1", "a", 101), LEVEL[1]], 40, 120);
+        let all = harness.updates.iter();
+        let of_orders = all.filter(|(_, plan)| plan.scope.upstream_cluster.is_some());
+        let updates = of_orders.map(|(now, plan)| {
+            let seconds = now.as_nanos() / 1_000_000_000;
+            (seconds, plan.cause, plan.zones[0].fraction.get())
+        });
+        updates.collect::<Vec<_>>()
+    };
+    let heartbeats = run(None);
+    assert!(heartbeats.len() >= 3, "{heartbeats:?}");
+    assert!(
+        heartbeats
+            .iter()
+            .all(|(_, cause, _)| *cause == UpdateCause::Heartbeat)
+    );
+    let moved: BTreeSet<u64> = heartbeats.iter().map(|(_, _, share)| *share).collect();
+    assert!(
+        moved.len() > 1,
+        "heartbeats carry small moves: {heartbeats:?}"
+    );
+
+    let confirmed = run(Some(3));
+    let (confirmations, measured): (Vec<_>, Vec<_>) = confirmed
+        .iter()
+        .copied()
+        .partition(|(_, cause, _)| *cause == UpdateCause::Confirmation);
+    assert_eq!(measured, heartbeats, "heartbeats stay as they are");
+    assert!(confirmations.len() > 15, "{confirmations:?}");
+    for pair in confirmed.windows(2) {
+        let [(before, _, share), (at, cause, next)] = pair else {
+            unreachable!("windows of two");
+        };
+        assert!(at - before <= 3, "{pair:?}");
+        assert!(
+            *cause != UpdateCause::Confirmation || share == next,
+            "{pair:?}"
+        );
+    }
+}
+
+#[test]
+fn an_interval_of_confirmations_is_at_most_the_heartbeat() {
+    let mut harness = level();
+    for (interval, confirmed) in [
+        (Some(Duration::from_secs(60)), Duration::from_secs(20)),
+        (Some(Duration::ZERO), Duration::from_millis(100)),
+        (Some(Duration::from_secs(5)), Duration::from_secs(5)),
+        (None, Duration::from_secs(20)),
+    ] {
+        harness.planner.set_confirmation(interval, at(40));
+        assert_eq!(harness.planner.confirmation(), confirmed);
+    }
+}
+
+/// A planner that gets the confirmations of another one follows demand as if it had none.
+#[test]
+fn demand_is_not_smoothed_from_a_confirmed_plan() {
+    let mut confirmed = level();
+    let mut other = level();
+    for harness in [&mut confirmed, &mut other] {
+        harness.report("a1", "a", 101, 40);
+    }
+    let mut shared = confirmed.plan(Some(ORDERS)).unwrap().shared();
+    shared.cause = UpdateCause::Confirmation;
+    for now in 41..=48 {
+        confirmed.planner.adopt(&shared, at(now));
+        for harness in [&mut confirmed, &mut other] {
+            harness.run(now);
+        }
+    }
+    for harness in [&mut confirmed, &mut other] {
+        harness.run(55);
+    }
+    assert_eq!(
+        confirmed.fractions(Some(ORDERS)),
+        other.fractions(Some(ORDERS))
+    );
+    assert_ne!(
+        other.fractions(Some(ORDERS)),
+        rows(&[("a", 5000), ("b", 5000)])
+    );
+}
+
 #[test]
 fn a_change_postpones_the_heartbeat() {
     let mut harness = Harness::with(|parts| parts.heartbeat = Some(Duration::from_secs(7)));

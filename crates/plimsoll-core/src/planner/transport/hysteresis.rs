@@ -30,6 +30,20 @@ pub struct Hysteresis {
     spilling: BTreeMap<Locality, Spilling>,
 }
 
+/// A zone that spills, as replicas of a control plane share it: with ages, because each has a clock
+/// of its own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SharedSpilling {
+    pub locality: Locality,
+    /// Averages of the demand, in thousandths of a request per second.
+    pub fast: f64,
+    pub slow: f64,
+    /// Time since the last report.
+    pub age: Duration,
+    /// Reports in a row below the band, and the time since the first.
+    pub below: Option<(u32, Duration)>,
+}
+
 #[derive(Clone, Debug, PartialEq)]
 struct Spilling {
     at: Instant,
@@ -64,6 +78,42 @@ impl Hysteresis {
     /// Returns the zones that spill, sorted.
     pub fn spilling(&self) -> impl Iterator<Item = &Locality> {
         self.spilling.keys()
+    }
+
+    /// Returns what other replicas need to go on from here.
+    pub fn shared(&self, now: Instant) -> Vec<SharedSpilling> {
+        let age = |at| now.saturating_duration_since(at);
+        let zones = self.spilling.iter();
+        let shared = zones.map(|(zone, spilling)| SharedSpilling {
+            locality: zone.clone(),
+            fast: spilling.fast,
+            slow: spilling.slow,
+            age: age(spilling.at),
+            below: spilling.below.map(|(reports, at)| (reports, age(at))),
+        });
+        shared.collect()
+    }
+
+    /// Goes on from where another replica is. A replica younger than an age takes its own start
+    /// for the time of the report.
+    pub fn adopted(shared: &[SharedSpilling], now: Instant) -> Self {
+        let at = |age: Duration| {
+            let age = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
+            Instant::from_nanos(now.as_nanos().saturating_sub(age))
+        };
+        let spilling = shared.iter().map(|zone| {
+            let below = zone.below.map(|(reports, age)| (reports, at(age)));
+            let spilling = Spilling {
+                at: at(zone.age),
+                fast: zone.fast,
+                slow: zone.slow,
+                below,
+            };
+            (zone.locality.clone(), spilling)
+        });
+        Self {
+            spilling: spilling.collect(),
+        }
     }
 
     fn planned(&mut self, zone: &Locality, demand: u64, bound: u64, now: Instant) -> u64 {

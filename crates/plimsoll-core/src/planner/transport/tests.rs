@@ -158,7 +158,7 @@ fn level_is_forced_and_its_virtual_demand_is_the_demand() {
         assert_eq!(virtual_demand == demand, forced, "{target}");
         assert_eq!(
             virtual_demand.iter().sum::<u64>(),
-            problem.bounds().iter().sum()
+            problem.bounds().iter().sum::<u64>()
         );
     }
     let localities = [("r1", "a"), ("r1", "b"), ("r2", "a")];

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::model::assignment::{AssignmentParts, ClusterLoadAssignment, LocalityParts};
 use crate::model::zone_aware::{CapacityBasis, FractionSource, LocalityBasis, ZoneAware};
+use crate::planner::cost::{CostParts, PairPrice};
 use crate::planner::fractions::{ReportedZone, fractions};
 use crate::planner::weights::{RampStart, ReceiverWeights, planned_weights, ramped_weights};
 
@@ -40,7 +41,26 @@ fn waterfall(target: f64, per_host: f64) -> ZoneGoal {
     ZoneGoal {
         objective: Objective::waterfall(target).unwrap(),
         capacity: Some(HostCapacity::requests_per_second(per_host).unwrap()),
+        ..ZoneGoal::default()
     }
+}
+
+fn prices(parts: CostParts) -> Arc<Cost> {
+    Arc::new(Cost::try_new(parts).unwrap())
+}
+
+/// A crossing from zone a to zone b for nothing; two cents elsewhere.
+fn cheap_lane() -> Arc<Cost> {
+    prices(CostParts {
+        usd_per_gigabyte: Some(0.02),
+        bytes_per_request: Some(10_000.0),
+        between: vec![PairPrice {
+            from: zone("a"),
+            to: zone("b"),
+            usd_per_gigabyte: 0.0,
+        }],
+        ..CostParts::default()
+    })
 }
 
 fn plan_of(goal: ZoneGoal, rates: &[f64], counts: &[u8], failing: &[&str]) -> ZonePlan {
@@ -49,7 +69,9 @@ fn plan_of(goal: ZoneGoal, rates: &[f64], counts: &[u8], failing: &[&str]) -> Zo
         upstream: &hosts(counts),
         failing: &failing.iter().map(|name| zone(name)).collect(),
     };
-    ZonePlan::try_new(goal, inputs, &mut Hysteresis::default(), Instant::ORIGIN).unwrap()
+    ZonePlanner::default()
+        .plan(&goal, inputs, Instant::ORIGIN)
+        .unwrap()
 }
 
 fn rules() -> ZoneAware {
@@ -233,21 +255,21 @@ fn without_hosts_there_is_no_plan() {
         failing: &BTreeSet::new(),
     };
     let goal = waterfall(0.8, 30.0);
-    let planned = ZonePlan::try_new(goal, inputs, &mut Hysteresis::default(), Instant::ORIGIN);
+    let planned = ZonePlanner::default().plan(&goal, inputs, Instant::ORIGIN);
     assert_eq!(planned.unwrap_err().path(), "capacity");
 }
 
 #[test]
 fn noise_keeps_the_split_and_a_step_does_not() {
     let goal = waterfall(0.8, 30.0);
-    let before = plan_of(goal, &[120.0, 20.0, 20.0], &[4, 4, 4], &[]);
-    let noise = plan_of(goal, &[120.4, 20.2, 19.9], &[4, 4, 4], &[]).settled(&before);
+    let before = plan_of(goal.clone(), &[120.0, 20.0, 20.0], &[4, 4, 4], &[]);
+    let noise = plan_of(goal.clone(), &[120.4, 20.2, 19.9], &[4, 4, 4], &[]).settled(&before);
     assert_eq!(noise.virtual_demand(), before.virtual_demand());
     assert_eq!(noise.rows, before.rows);
     assert!((noise.zone(&zone("a")).unwrap().demand - 120.4).abs() < 1e-9);
-    let step = plan_of(goal, &[130.0, 20.0, 20.0], &[4, 4, 4], &[]).settled(&before);
+    let step = plan_of(goal.clone(), &[130.0, 20.0, 20.0], &[4, 4, 4], &[]).settled(&before);
     assert_ne!(step.rows, before.rows);
-    let host = plan_of(goal, &[120.0, 20.0, 20.0], &[4, 4, 5], &[]).settled(&before);
+    let host = plan_of(goal.clone(), &[120.0, 20.0, 20.0], &[4, 4, 5], &[]).settled(&before);
     assert_eq!(host.zone(&zone("c")).unwrap().weight, 5);
     assert_ne!(host.rows, before.rows);
 }
@@ -281,6 +303,122 @@ fn wanted_hosts_hold_the_own_demand_at_the_target() {
         assert_eq!(goal.wanted_hosts(demand), Some(hosts), "{demand}");
     }
     assert_eq!(ZoneGoal::default().wanted_hosts(24.0), None);
+}
+
+/// 24 requests/s leave zone a: for nothing to b, which has room for all of them.
+#[test]
+fn requests_take_the_cheapest_way() {
+    let rates = [120.0, 20.0, 20.0];
+    let goal = ZoneGoal {
+        cost: cheap_lane(),
+        ..waterfall(0.8, 30.0)
+    };
+    assert!(goal.needs_rows() && goal.needs_plan());
+    let plan = plan_of(goal, &rates, &[4, 4, 4], &[]);
+    let row: Vec<u64> = plan
+        .row(&zone("a"))
+        .unwrap()
+        .map(|(_, parts)| parts)
+        .collect();
+    assert_eq!(row, [800_000, 200_000, 0]);
+    let [rows, _] = both_forms(&plan, &[4, 4, 4]);
+    assert_eq!(rows[0].weights[1], (zone("b"), Some(2000)));
+    assert_eq!(rows[0].weights[2], (zone("c"), None));
+    let shares: u64 = plan
+        .virtual_demand()
+        .iter()
+        .map(|zone| zone.fraction.get())
+        .sum();
+    assert_eq!(shares, BASIS_POINTS, "measured demand");
+    assert!(plan.bill().objective.abs() < 1e-9, "{:?}", plan.bill());
+}
+
+/// Prices steer a level service, too: what has to leave a zone takes the cheapest way.
+#[test]
+fn a_level_service_with_prices_is_planned() {
+    let level = ZoneGoal {
+        cost: cheap_lane(),
+        ..ZoneGoal::default()
+    };
+    assert!(level.needs_plan());
+    let plan = plan_of(level, &[120.0, 0.0, 60.0], &[4, 4, 4], &[]);
+    let row: Vec<u64> = plan
+        .row(&zone("a"))
+        .unwrap()
+        .map(|(_, parts)| parts)
+        .collect();
+    assert_eq!(row, [500_000, 500_000, 0]);
+    assert_eq!(
+        plan.bill_sentence().unwrap(),
+        "requests between zones cost $0.00 a month"
+    );
+    let words = plan.sentence(&zone("a")).unwrap();
+    assert!(
+        words.contains("its share by its hosts is 60.0/s"),
+        "{words}"
+    );
+}
+
+/// 24 of 160 requests/s cross; 22.8 with a target of 81 %, 66.7 if all zones are equally full.
+#[test]
+fn a_bill_tells_what_the_last_percent_costs() {
+    let cost = prices(CostParts {
+        usd_per_gigabyte: Some(0.02),
+        bytes_per_request: Some(10_000.0),
+        ..CostParts::default()
+    });
+    let goal = ZoneGoal {
+        cost,
+        ..waterfall(0.8, 30.0)
+    };
+    let plan = plan_of(goal.clone(), &[120.0, 20.0, 20.0], &[4, 4, 4], &[]);
+    let bill = plan.bill();
+    // A request per second costs 52.56 cents a month.
+    for (found, requests) in [
+        (bill.objective, 24.0),
+        (bill.level, 66.667),
+        (bill.last_percent.unwrap(), 1.2),
+    ] {
+        assert!((found - 0.5256 * requests).abs() < 0.001, "{bill:?}");
+    }
+    assert_eq!(
+        plan.bill_sentence().unwrap(),
+        "requests between zones cost $12.61 a month; with LEVEL $35.04; the last percent costs \
+         $0.63: with a target of 81 % it would be $11.98"
+    );
+    let forced = plan_of(goal, &[300.0, 20.0, 20.0], &[4, 4, 4], &[]);
+    assert_eq!(forced.bill().last_percent, None);
+    assert!((forced.bill().objective - forced.bill().level).abs() < 1e-9);
+    let idle = plan_of(waterfall(0.8, 30.0), &[20.0, 20.0, 20.0], &[4, 4, 4], &[]);
+    assert_eq!(idle.bill_sentence(), None, "nothing crosses");
+}
+
+/// Prices are kept between reports; other prices or zones replace them.
+#[test]
+fn prices_are_looked_up_again_when_they_change() {
+    let mut planner = ZonePlanner::default();
+    let mut sent = |goal: &ZoneGoal, counts: &[u8]| {
+        let inputs = ZoneInputs {
+            demand: &demand(&[120.0, 20.0, 20.0]),
+            upstream: &hosts(counts),
+            failing: &BTreeSet::new(),
+        };
+        let plan = planner.plan(goal, inputs, Instant::ORIGIN).unwrap();
+        let row: Vec<u64> = plan
+            .row(&zone("a"))
+            .unwrap()
+            .map(|(_, parts)| parts)
+            .collect();
+        row
+    };
+    let uniform = waterfall(0.8, 30.0);
+    let listed = ZoneGoal {
+        cost: cheap_lane(),
+        ..uniform.clone()
+    };
+    assert_eq!(sent(&uniform, &[4, 4, 4]), [800_000, 100_000, 100_000]);
+    assert_eq!(sent(&listed, &[4, 4, 4]), [800_000, 200_000, 0]);
+    assert_eq!(sent(&uniform, &[4, 4, 4]), [800_000, 100_000, 100_000]);
 }
 
 #[test]

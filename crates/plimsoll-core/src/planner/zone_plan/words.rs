@@ -16,11 +16,19 @@ impl ZonePlan {
         }
         let bound = self.bound(own);
         let (demand, capacity) = (own.demand, own.capacity);
-        let head = format!(
-            "{zone} spills: {demand:.1} requests/s arrive, and {bound} of its capacity of \
-             {capacity:.1}/s are {:.1}",
-            own.bound
-        );
+        let head = if self.goal.capacity.is_none() {
+            let share = "its share by its hosts is";
+            format!(
+                "{zone} spills: {demand:.1} requests/s arrive, and {share} {:.1}/s",
+                own.bound
+            )
+        } else {
+            format!(
+                "{zone} spills: {demand:.1} requests/s arrive, and {bound} of its capacity of \
+                 {capacity:.1}/s are {:.1}",
+                own.bound
+            )
+        };
         let receivers = self.receivers(own);
         if receivers.is_empty() {
             return Some(format!("{head}; no other zone has headroom"));
@@ -28,13 +36,52 @@ impl ZonePlan {
         Some(format!("{head}; {sent:.1}/s go to {receivers}"))
     }
 
+    /// Says what the requests between zones cost; `None` if none cross.
+    pub fn bill_sentence(&self) -> Option<String> {
+        let bill = self.bill();
+        let crossing: f64 = self.zones.iter().map(|zone| zone.demand - zone.kept).sum();
+        if crossing <= NOTICED {
+            return None;
+        }
+        let assumed = if self.goal.cost.is_assumed() {
+            " (prices or sizes are assumed)"
+        } else {
+            ""
+        };
+        let mut text = format!(
+            "requests between zones cost ${:.2} a month{assumed}",
+            bill.objective
+        );
+        if self.goal.objective.is_level() {
+            return Some(text);
+        }
+        text += &format!("; with LEVEL ${:.2}", bill.level);
+        if let Some(last) = bill.last_percent {
+            let target = self.goal.objective.target_utilization() * 100.0;
+            text += &format!(
+                "; the last percent costs ${last:.2}: with a target of {:.0} % it would be ${:.2}",
+                target + 1.0,
+                bill.objective - last
+            );
+        } else if self.is_forced {
+            text += "; another target would not change it, because demand is above it";
+        }
+        Some(text)
+    }
+
     fn local(&self, own: &PlannedZone) -> String {
         let (zone, demand) = (&own.locality, own.demand);
-        let target = self.goal.objective.target_utilization() * 100.0;
+        let goal = &self.goal;
         let (served, percent) = (own.served, share(own.served, own.capacity));
         if demand <= 0.0 {
             return format!("no requests arrive in {zone}; it serves {served:.1}/s of others");
         }
+        if goal.objective.is_level() {
+            return format!(
+                "{zone} keeps all of its {demand:.1} requests/s, and serves {served:.1}/s"
+            );
+        }
+        let target = goal.objective.target_utilization() * 100.0;
         format!(
             "{zone} keeps all of its {demand:.1} requests/s: with {served:.1}/s it is at \
              {percent:.0} % of its capacity, the target is {target:.0} %"
@@ -44,6 +91,9 @@ impl ZonePlan {
     /// Names the bound of a zone: the target, or what demand forces.
     fn bound(&self, own: &PlannedZone) -> String {
         let percent = share(own.bound, own.capacity);
+        if self.goal.objective.is_level() {
+            return format!("{percent:.0} %, as in all zones,");
+        }
         if self.is_forced {
             return format!("{percent:.0} % (demand is above the target of all zones together)");
         }

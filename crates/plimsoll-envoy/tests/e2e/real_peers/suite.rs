@@ -310,7 +310,10 @@ impl Testbed {
         });
         let zone = "zone_(load_permille|demand_bp|share_bp).cluster.orders.zone.zone-a";
         let gauges = format!("dynamicmodulescustom.plimsoll.{zone}");
-        assert_eq!(self.envoy.stats(&gauges).len(), 3);
+        wait_until("workers write the gauges of zones", || {
+            send(self.envoy.listener, "/orders", 50);
+            self.envoy.stats(&gauges).len() == 3
+        });
         let seen = "dynamicmodulescustom.plimsoll.zone_utilization_permille.cluster.loaded.*";
         wait_until("workers write the utilization of zones", || {
             send(self.envoy.listener, "/loaded", 50);
@@ -338,8 +341,9 @@ impl Testbed {
     fn assert_panic_is_contained(&self) {
         let statuses = send(self.envoy.listener, "/panics", 20);
         assert_eq!(statuses, Statuses::from([(503, 20)]));
-        let log = self.envoy.log();
-        assert!(log.contains("on_lb_choose_host panicked"), "{log}");
+        wait_until("the panic is logged", || {
+            self.envoy.log().contains("on_lb_choose_host panicked")
+        });
         let statuses = send(self.envoy.listener, "/orders", 100);
         assert_eq!(statuses, Statuses::from([(200, 100)]));
     }

@@ -51,6 +51,21 @@ impl Subscriber {
         }
     }
 
+    /// Starts a client of two servers of which the preferred one has stopped: the other one serves
+    /// it. Also returns the address of the first.
+    async fn start_failed_over(variant: Variant) -> (Self, Servers, Server, String) {
+        let (first, second) = (Server::start().await, Server::start().await);
+        let address = first.address.to_string();
+        let servers = Servers::new(first.options(), [second.options()]);
+        first.stop().await;
+        second.control.views.send_replace(view(1));
+        let mut subscriber = Self::start_with(servers.clone(), variant);
+        subscriber.subscribe(CLUSTER, "orders").await;
+        assert_eq!(subscriber.updated().await, 1);
+        assert_eq!(servers.current().uri, second.options().uri);
+        (subscriber, servers, second, address)
+    }
+
     async fn subscribe(&self, type_url: &str, name: &str) {
         let watch = AdsCommand::Subscribe {
             type_url: type_url.into(),
@@ -155,16 +170,9 @@ async fn the_client_reconnects_after_a_restart_and_gets_changes() {
 #[tokio::test]
 async fn the_client_fails_over_and_returns_to_the_preferred_server() {
     for variant in VARIANTS {
-        let (first, second) = (Server::start().await, Server::start().await);
-        let address = first.address.to_string();
-        let (best, next) = (first.options().uri, second.options().uri);
-        let servers = Servers::new(first.options(), [second.options()]);
-        first.stop().await;
-        second.control.views.send_replace(view(1));
-        let mut subscriber = Subscriber::start_with(servers.clone(), variant);
-        subscriber.subscribe(CLUSTER, "orders").await;
-        assert_eq!(subscriber.updated().await, 1);
-        assert_eq!(servers.current().uri, next);
+        let (mut subscriber, servers, second, address) =
+            Subscriber::start_failed_over(variant).await;
+        let next = second.options().uri;
         // The same version string from another server must not count as a version the client has.
         let mut first = Server::start_with(ServerOptions::default(), &address).await;
         first.control.views.send_replace(view(1));
@@ -174,6 +182,7 @@ async fn the_client_fails_over_and_returns_to_the_preferred_server() {
         };
         while subscriber.event().await != AdsClientEvent::Connected {}
         first.find(answered).await;
+        let best = first.options().uri;
         assert_eq!(servers.current().uri, best);
         first.control.views.send_replace(view(2));
         while subscriber.updated().await != 2 {}
@@ -199,15 +208,8 @@ async fn the_client_fails_over_and_returns_to_the_preferred_server() {
 #[tokio::test]
 async fn a_preferred_server_is_used_again_once_it_answers() {
     for variant in VARIANTS {
-        let (first, second) = (Server::start().await, Server::start().await);
-        let address = first.address.to_string();
-        let (best, next) = (first.options().uri, second.options().uri);
-        let servers = Servers::new(first.options(), [second.options()]);
-        first.stop().await;
-        second.control.views.send_replace(view(1));
-        let mut subscriber = Subscriber::start_with(servers.clone(), variant);
-        subscriber.subscribe(CLUSTER, "orders").await;
-        assert_eq!(subscriber.updated().await, 1);
+        let (mut subscriber, servers, second, address) =
+            Subscriber::start_failed_over(variant).await;
         let options = ServerOptions {
             max_streams: 0,
             ..ServerOptions::default()
@@ -219,12 +221,12 @@ async fn a_preferred_server_is_used_again_once_it_answers() {
         }
         second.control.views.send_replace(view(2));
         assert_eq!(subscriber.updated().await, 2);
-        assert_eq!(servers.current().uri, next);
+        assert_eq!(servers.current().uri, second.options().uri);
         refusing.stop().await;
         let first = Server::start_with(ServerOptions::default(), &address).await;
         first.control.views.send_replace(view(3));
         assert_eq!(subscriber.updated().await, 3);
-        assert_eq!(servers.current().uri, best);
+        assert_eq!(servers.current().uri, first.options().uri);
     }
 }
 

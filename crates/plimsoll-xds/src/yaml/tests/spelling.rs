@@ -164,31 +164,3 @@ fn unsupported_load_balancing_fields_are_rejected() {
     let path = "common_lb_config.locality_config_specifier";
     assert_rejected(text, path, "unknown field");
 }
-
-#[test]
-fn json_and_anchors_are_supported() {
-    let json = r#"{"name": "a", "lb_policy": "LEAST_REQUEST",
-                   "least_request_lb_config": {"choice_count": 3}}"#;
-    let yaml = "name: a\nlb_policy: LEAST_REQUEST\nleast_request_lb_config:\n  choice_count: 3\n";
-    assert_eq!(accepted(json), accepted(yaml));
-    let shared = "typed_extension_protocol_options: {x: {'@type': y, z: &three \
-                  {choice_count: 3}}}\nname: a\nlb_policy: LEAST_REQUEST\n";
-    let alias = format!("{shared}least_request_lb_config: *three\n");
-    let merged = format!("{shared}least_request_lb_config: {{<<: *three}}\n");
-    assert_eq!(accepted(&alias), accepted(yaml));
-    assert_eq!(accepted(&merged), accepted(yaml));
-}
-
-#[test]
-fn the_order_of_fields_does_not_matter() {
-    let fields = [
-        "name: a",
-        "lb_policy: 3",
-        "common_lb_config: {}",
-        "type: EDS",
-    ];
-    let forward = fields.join("\n");
-    let mut backward = fields;
-    backward.reverse();
-    assert_eq!(accepted(&forward), accepted(&backward.join("\n")));
-}

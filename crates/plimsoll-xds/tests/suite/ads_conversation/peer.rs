@@ -8,7 +8,7 @@ use plimsoll_core::time::Instant;
 use plimsoll_xds::ads::message::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, ErrorDetail,
 };
-use plimsoll_xds::ads::server::{Limits, ProtocolError, ServerStream, StreamEvent};
+use plimsoll_xds::ads::server::{Limits, ProtocolError, ServerStream, StreamEvent, TypeStatus};
 use plimsoll_xds::ads::view::{Resource, TypeResources, View};
 use plimsoll_xds::ads::{Request, Response, Variant};
 
@@ -42,6 +42,14 @@ impl Peer {
         Self {
             stream: ServerStream::new(variant, Limits::default()),
         }
+    }
+
+    /// Returns the status of the only type.
+    pub(crate) fn status(&self) -> TypeStatus {
+        let mut all = self.stream.status();
+        let status = all.next().expect("one type");
+        assert!(all.next().is_none(), "several types");
+        status
     }
 
     pub(crate) fn sotw(view: &Arc<View>) -> Self {

@@ -93,7 +93,7 @@ fn assignments_are_sent_on_change_or_subscription() {
     // A nonexistent resource gets no response until it exists.
     peer.set(&[(EDS, &[("b", "2")])]);
     peer.expect_nothing();
-    let version = peer.stream.status().next().expect("one type").acked;
+    let version = peer.status().acked;
     assert_eq!(version.as_deref(), Some(&*second_version()));
 }
 
@@ -136,12 +136,12 @@ fn names_changed_during_a_response_are_answered_after_it() {
     let first = peer.expect(EDS, &[("a", "1")]);
     peer.ask(EDS, "", "", &["a", "b"]);
     peer.expect_nothing();
-    assert_eq!(peer.stream.status().next().expect("one type").stale, 1);
+    assert_eq!(peer.status().stale, 1);
     peer.ack(&first, &["a", "b"]);
     let second = peer.expect(EDS, &[("b", "1")]);
     // A repeated ACK of the first response is stale, and does not answer the second.
     peer.ack(&first, &["a", "b"]);
-    assert!(peer.stream.status().next().expect("one type").in_flight);
+    assert!(peer.status().in_flight);
     peer.ack(&second, &["a", "b"]);
     peer.expect_nothing();
 }
@@ -175,15 +175,7 @@ fn a_reconnecting_client_with_the_same_clusters_gets_nothing() {
     let mut peer = Peer::sotw(&clusters);
     peer.ask(CLUSTER, &version, "", &[]);
     peer.expect_nothing();
-    assert_eq!(
-        peer.stream
-            .status()
-            .next()
-            .expect("one type")
-            .acked
-            .as_deref(),
-        Some(&*version)
-    );
+    assert_eq!(peer.status().acked.as_deref(), Some(&*version));
     peer.set(&[(CLUSTER, &[("a", "2")])]);
     peer.expect_ack(CLUSTER, &[("a", "2")], &[]);
 
@@ -254,24 +246,10 @@ fn a_nacked_set_is_reported_and_not_repeated_until_it_changes() {
     peer.stream
         .set_view(Arc::new(View::new(2).with(CLUSTER, Arc::new(heartbeat))));
     peer.expect_nothing();
-    assert!(
-        peer.stream
-            .status()
-            .next()
-            .expect("one type")
-            .nacked
-            .is_some()
-    );
+    assert!(peer.status().nacked.is_some());
     peer.set(&[(CLUSTER, &[("a", "3")])]);
     peer.expect_ack(CLUSTER, &[("a", "3")], &[]);
-    assert!(
-        peer.stream
-            .status()
-            .next()
-            .expect("one type")
-            .nacked
-            .is_none()
-    );
+    assert!(peer.status().nacked.is_none());
 }
 
 #[test]
@@ -293,24 +271,10 @@ fn one_invalid_assignment_does_not_block_the_others() {
     peer.set(&[(EDS, &[("a", "3"), ("b", "bad"), ("c", "1")])]);
     peer.expect_ack(EDS, &[("a", "3")], names);
     peer.expect_nothing();
-    assert!(
-        peer.stream
-            .status()
-            .next()
-            .expect("one type")
-            .nacked
-            .is_some()
-    );
+    assert!(peer.status().nacked.is_some());
     peer.set(&[(EDS, &[("a", "3"), ("b", "2"), ("c", "1")])]);
     peer.expect_ack(EDS, &[("b", "2")], names);
-    assert!(
-        peer.stream
-            .status()
-            .next()
-            .expect("one type")
-            .nacked
-            .is_none()
-    );
+    assert!(peer.status().nacked.is_none());
 }
 
 #[test]

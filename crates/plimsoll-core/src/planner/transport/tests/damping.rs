@@ -110,3 +110,34 @@ fn a_zone_without_hosts_spills_at_once_and_time_does_not_go_back() {
     let planned = state.handle_report(&localities(), &none, Instant::from_secs(3));
     assert_eq!(planned, [500, 0, 0]);
 }
+
+#[test]
+fn another_replica_goes_on_from_the_same_history_whatever_its_clock_says() {
+    let demand = |step: u64| match step {
+        0..=3 => 110_000,
+        4..=9 => 78_000,
+        _ => 60_000,
+    };
+    let report = |state: &mut Hysteresis, step: u64, second: u64| {
+        let problem = problem(&[demand(step), 0, 0], &CAPACITY, 0.8);
+        state.handle_report(&localities(), &problem, Instant::from_secs(second))
+    };
+    let (mut first, mut differing) = (Hysteresis::default(), 0);
+    for taken_over in 1..20 {
+        report(&mut first, taken_over - 1, 10 * (taken_over - 1));
+        let (now, later) = (10 * taken_over, 7000 + 10 * taken_over);
+        let shared = first.shared(Instant::from_secs(now));
+        let mut own = first.clone();
+        let mut second = Hysteresis::adopted(&shared, Instant::from_secs(later));
+        let mut fresh = Hysteresis::default();
+        let mut differs = false;
+        for step in taken_over..20 {
+            let shift = 10 * (step - taken_over);
+            let planned = report(&mut own, step, now + shift);
+            assert_eq!(report(&mut second, step, later + shift), planned, "{step}");
+            differs |= report(&mut fresh, step, later + shift) != planned;
+        }
+        differing += u32::from(differs);
+    }
+    assert!(differing > 5, "without the history plans differ");
+}

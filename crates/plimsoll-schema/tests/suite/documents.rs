@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use plimsoll_xds::schema::{Descriptor, Field, Kind, Label};
+use plimsoll_schema::{Descriptor, Field, Kind, Label};
 use serde_json::{Map, Value, json};
 
 /// Spelling of names and values.
@@ -120,21 +120,6 @@ fn camel_case(name: &str) -> String {
         camel.push_str(rest);
     }
     camel
-}
-
-/// Collects the descriptors reachable from this one, by name.
-pub(crate) fn reach(descriptor: &'static Descriptor, found: &mut Vec<&'static Descriptor>) {
-    if found.iter().any(|known| known.name == descriptor.name) {
-        return;
-    }
-    found.push(descriptor);
-    for field in descriptor.fields {
-        match field.kind {
-            Kind::Message(inner) => reach(inner(), found),
-            Kind::Any(types) => types().iter().for_each(|inner| reach(inner, found)),
-            _ => {}
-        }
-    }
 }
 
 /// Returns the document as printed, without sensitive values.

@@ -1,6 +1,6 @@
 //! Tests of hypothetical hosts and demand, and of the names of zones.
 
-use plimsoll_core::model::zone_aware::FractionSource;
+use crate::model::zone_aware::FractionSource;
 
 use super::*;
 

@@ -1,23 +1,23 @@
-//! [`ProxyInput`]: the input of a proxy's balancer, actual or hypothetical.
+//! [`ProxyInput`]: the input of a proxy's balancer, actual or hypothetical, for what-if questions.
 //!
-//! Independent of the control plane's state: proxies use it for their own what-if questions, too.
-//! `explain` collects the input of explanations in the control plane.
+//! Proxies and the control plane collect the input from what they know; this module changes it as
+//! the question says and runs a balancer on it.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use plimsoll_core::balancer::Balancer;
-use plimsoll_core::model::assignment::{
+use crate::balancer::Balancer;
+use crate::model::assignment::{
     AssignmentParts, ClusterLoadAssignment, LbEndpoint, LocalityLbEndpoints, LocalityParts,
 };
-use plimsoll_core::model::cluster::ClusterConfig;
-use plimsoll_core::model::locality::Locality;
-use plimsoll_core::planner::fractions::largest_remainder_f64;
-use plimsoll_core::snapshot::RoutingSnapshot;
-use plimsoll_core::time::Instant;
-use plimsoll_core::units::{BASIS_POINTS, BasisPoints, FieldError};
+use crate::model::cluster::ClusterConfig;
+use crate::model::locality::Locality;
+use crate::planner::fractions::largest_remainder_f64;
+use crate::snapshot::RoutingSnapshot;
+use crate::time::Instant;
+use crate::units::{BASIS_POINTS, BasisPoints, FieldError};
 
 /// Limit of hypothetical hosts over all zones.
 const MAX_HOSTS: u32 = 100_000;
@@ -204,14 +204,15 @@ fn requested_demand(
 
 /// Localities by the names that a question may use for them.
 #[derive(Debug, Default)]
-pub(super) struct KnownLocalities {
+pub struct KnownLocalities {
     by_name: BTreeMap<String, Locality>,
     by_zone: BTreeMap<String, BTreeSet<Locality>>,
     regions: BTreeSet<String>,
 }
 
 impl KnownLocalities {
-    pub(super) fn new<'a>(localities: impl Iterator<Item = &'a Locality>) -> Self {
+    /// Creates the names of these localities.
+    pub fn new<'a>(localities: impl Iterator<Item = &'a Locality>) -> Self {
         let mut known = Self::default();
         localities.for_each(|locality| known.insert(locality));
         known
@@ -227,7 +228,7 @@ impl KnownLocalities {
     }
 
     /// Finds a locality by `region/zone/sub_zone`, or by its zone if only one locality has it.
-    pub(super) fn find(&self, field: &str, name: &str) -> Result<Option<Locality>, FieldError> {
+    pub fn find(&self, field: &str, name: &str) -> Result<Option<Locality>, FieldError> {
         if let Some(exact) = self.by_name.get(name) {
             return Ok(Some(exact.clone()));
         }

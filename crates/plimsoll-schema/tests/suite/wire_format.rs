@@ -1,6 +1,6 @@
 //! Protobuf encoder from document and descriptor, independent of the code under test.
 
-use plimsoll_xds::schema::{Descriptor, Kind, Label, by_name};
+use plimsoll_schema::{Descriptor, Kind, Label, by_name};
 use serde_json::Value;
 
 /// Encodes a message whose document has the printed spelling.

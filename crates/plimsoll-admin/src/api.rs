@@ -1,10 +1,8 @@
 //! Types that `/api/v1` of the control plane and the dashboard's document share: one name, unit and
 //! meaning for one number. docs/glossary.md has the words.
 
+use plimsoll_core::planner::cost;
 use serde::{Deserialize, Serialize};
-
-/// A month of cloud bills: 730 hours.
-const SECONDS_PER_MONTH: f64 = 730.0 * 3600.0;
 
 /// Price of traffic between zones.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -20,22 +18,19 @@ pub struct Cost {
 }
 
 impl Default for Cost {
-    /// One cent per gigabyte and direction, as large cloud providers charge; the bytes per request
-    /// are an estimate.
     fn default() -> Self {
-        Self {
-            usd_per_gigabyte: 0.02,
-            bytes_per_request: 10_000.0,
-            assumed: true,
-        }
+        Self::from(&cost::Cost::default())
     }
 }
 
-impl Cost {
-    /// Returns the US dollars per month for this many requests per second between zones.
-    pub fn usd_per_month(&self, requests_per_second: f64) -> f64 {
-        let bytes = requests_per_second * self.bytes_per_request * SECONDS_PER_MONTH;
-        bytes / 1e9 * self.usd_per_gigabyte
+impl From<&cost::Cost> for Cost {
+    /// Returns the price between zones, without those of regions and pairs.
+    fn from(cost: &cost::Cost) -> Self {
+        Self {
+            usd_per_gigabyte: cost.usd_per_gigabyte(),
+            bytes_per_request: cost.bytes_per_request(),
+            assumed: cost.is_assumed(),
+        }
     }
 }
 
@@ -93,16 +88,6 @@ pub fn rounded(number: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_month_of_traffic_has_a_price() {
-        let cost = Cost {
-            usd_per_gigabyte: 0.5,
-            bytes_per_request: 1000.0,
-            assumed: false,
-        };
-        assert_eq!(rounded(cost.usd_per_month(1000.0)), 1314.0);
-    }
 
     #[test]
     fn numbers_have_three_decimals() {

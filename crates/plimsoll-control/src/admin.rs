@@ -17,9 +17,7 @@ pub(crate) use metrics::families;
 pub use openapi::openapi;
 #[cfg(test)]
 pub(crate) use report::only_cluster;
-pub use report::{
-    class_name, delivery, general_cost, millis, mode_name, planned_cost, total_load, zone_load,
-};
+pub use report::{class_name, delivery, millis, mode_name, planned_cost, total_load, zone_load};
 pub use routes::router;
 
 #[cfg(test)]

@@ -22,7 +22,6 @@ use plimsoll_admin::source::{BoxFuture, Rejection, ShuttingDown, Source};
 use plimsoll_admin::state::{DashboardState, EventState, Notice, Severity};
 use plimsoll_admin::what_if::{ExplainQuestion, WhatIf, WhatIfQuestion};
 use plimsoll_admin::{Dashboard, HISTORY_PATH};
-use plimsoll_control::admin::general_cost;
 use plimsoll_control::config::{Insecure, Mode};
 use plimsoll_control::delivery::NodeClass;
 use plimsoll_control::explain::{ExplainError, Question};
@@ -201,7 +200,7 @@ fn document(
         taken_unix_ms: observed.wall_clock.at(now),
         verdict: Some(verdict::shown(verdict)),
         notices: notices(state, observed, &nodes, now),
-        cost: general_cost(&state.config().operation.cost),
+        cost: state.config().operation.cost.as_ref().into(),
         clusters: clusters::clusters(state, observed.wall_clock, cache, &observed.lines, now),
         nodes: Some(nodes),
         replicas: replicas::table(state, observed.wall_clock),

@@ -32,8 +32,8 @@ use crate::verdict::Verdict;
 
 pub(super) use audit::{AuditQuery, audit};
 pub(super) use clusters::clusters;
-pub use load::{general_cost, planned_cost, total_load, zone_load};
 pub(super) use load::{load, load_line};
+pub use load::{planned_cost, total_load, zone_load};
 pub(super) use nodes::{node_page, nodes};
 pub(super) use replicas::replicas;
 

@@ -273,6 +273,18 @@ mod tests {
     }
 
     #[test]
+    fn a_month_of_traffic_has_a_price() {
+        let cost = Cost::try_new(CostParts {
+            usd_per_gigabyte: Some(0.5),
+            bytes_per_request: Some(1000.0),
+            ..CostParts::default()
+        });
+        let (a, b) = (zone("r1", "a"), zone("r1", "b"));
+        let month = cost.unwrap().usd_per_month([(&a, &b, 1000.0)]);
+        assert!((month - 1314.0).abs() < 0.0005, "{month}");
+    }
+
+    #[test]
     fn written_values_replace_the_assumed_ones() {
         let parts = CostParts {
             usd_per_gigabyte: Some(0.01),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use plimsoll_admin::api::{self, PlannedCost, TotalLoad, ZoneLoad, rounded};
+use plimsoll_admin::api::{PlannedCost, TotalLoad, ZoneLoad, rounded};
 use plimsoll_core::planner::cost::{Cost, PairPrice};
 
 use super::super::responses::{self, Load, Prices};
@@ -78,18 +78,9 @@ fn prices(cost: &Cost) -> Prices {
         usd_per_gigabyte: pair.usd_per_gigabyte,
     };
     Prices {
-        general: general_cost(cost),
+        general: cost.into(),
         usd_per_gigabyte_between_regions: cost.usd_per_gigabyte_between_regions(),
         between: cost.pairs().iter().map(pair).collect(),
-    }
-}
-
-/// Converts the price between zones.
-pub fn general_cost(cost: &Cost) -> api::Cost {
-    api::Cost {
-        usd_per_gigabyte: cost.usd_per_gigabyte(),
-        bytes_per_request: cost.bytes_per_request(),
-        assumed: cost.is_assumed(),
     }
 }
 

@@ -3,9 +3,10 @@
 //!
 //! The state passes in load reports, streams, membership and the changes in the store; it drains
 //! `Demand::poll_member` after each, and calls `Demand::handle_due` last. A plan takes these
-//! steps: the planner makes it, the `Gate` lets it pass, replicas agree on it, and then it is in
-//! `PlanTable`, which `output` reads.
+//! steps: the planner makes it, the `Gate` lets it pass, replicas agree on it (`AgreedPlans`), and
+//! then it is delivered. It waits in `PlanTable`, from which `output` reads those delivered.
 
+mod agreed;
 mod gate;
 mod localities;
 mod own_plans;
@@ -30,10 +31,12 @@ use crate::replicas::{
     Effect, NodeKey, PlanKey, Proposal, Replicas, StoreInput, StoredPlan, Timing, Write,
 };
 
+use agreed::{AgreedPlans, PROPOSAL_TIMEOUT};
 pub(crate) use gate::Gate;
 pub use gate::Withheld;
 pub use own_plans::OwnPlan;
 pub(crate) use plans::PlanTable;
+use plans::Proposed;
 
 /// Time beyond one load reporting interval after which the start is over. Envoy retries a broken
 /// load reporting stream after 5 s; its first report then covers up to 5 s, during which the demand
@@ -46,6 +49,8 @@ pub(crate) struct Demand {
     config: Arc<ControlConfig>,
     planner: Planner,
     plans: PlanTable,
+    /// What the store has of plans.
+    agreed: AgreedPlans,
     /// `None` without a store.
     replicas: Option<Replicas>,
     starting_until: Option<Instant>,
@@ -85,6 +90,7 @@ impl Demand {
             config: Arc::clone(config),
             planner: Planner::new(config.reporting.planner.clone(), now),
             plans: PlanTable::default(),
+            agreed: AgreedPlans::default(),
             replicas: None,
             starting_until: Some(now.saturating_add(start)),
             effects: VecDeque::new(),
@@ -99,9 +105,8 @@ impl Demand {
 
     /// Shares demand with other replicas. `agreed` is the hash of the configuration.
     pub(crate) fn set_replica(&mut self, replica: Arc<str>, instance: u64, agreed: u64) {
-        let mut replicas = Replicas::new(replica, instance, timing(&self.config));
-        replicas.set_configuration(agreed);
-        self.replicas = Some(replicas);
+        self.agreed = AgreedPlans::new(instance, agreed);
+        self.replicas = Some(Replicas::new(replica, instance, timing(&self.config)));
         // It starts when the store has been read.
         self.starting_until = None;
     }
@@ -112,8 +117,8 @@ impl Demand {
         let timing = timing(config);
         if let Some(replicas) = &mut self.replicas {
             replicas.set_timing(timing);
-            replicas.set_configuration(agreed);
         }
+        self.agreed.set_configuration(agreed);
     }
 
     /// Takes changed settings into account.
@@ -231,11 +236,6 @@ impl Demand {
             }),
             _ => None,
         };
-        if let StoreInput::PlanTooLarge { key, bytes } = &input {
-            let (scope, bytes) = (key.scope.clone(), *bytes);
-            self.events
-                .push(ControlEvent::PlanTooLarge { scope, bytes });
-        }
         let (stored, plans) = match &input {
             StoreInput::Snapshot(snapshot) => {
                 let scopes = snapshot.plans.iter().map(plan_scope).collect();
@@ -245,7 +245,32 @@ impl Demand {
             _ => (Vec::new(), &[][..]),
         };
         self.spilling = plans.iter().filter_map(spilling).collect();
-        self.effects.extend(replicas.handle_store(input, now));
+        let (plans, effects) = (&mut self.plans, &mut self.effects);
+        match input {
+            StoreInput::Snapshot(mut snapshot) => {
+                let stored = std::mem::take(&mut snapshot.plans);
+                effects.extend(replicas.handle_store(StoreInput::Snapshot(snapshot), now));
+                // After the load reports, which planners need to have in common.
+                self.agreed.handle_snapshot(stored, plans, effects, now);
+            }
+            StoreInput::PlanPut(stored) => self.agreed.handle_put(stored, plans, effects, now),
+            StoreInput::PlanDeleted(key) => self.agreed.handle_deleted(&key),
+            StoreInput::PlanTooLarge { key, bytes } => {
+                let refused = plans.take_proposed(&key.scope).map(Proposed::newest);
+                effects.extend(refused.map(Effect::Deliver));
+                let scope = key.scope;
+                self.events
+                    .push(ControlEvent::PlanTooLarge { scope, bytes });
+            }
+            input => {
+                if matches!(input, StoreInput::Disconnected(_)) {
+                    self.agreed.handle_disconnected();
+                    let waiting = plans.take_all_proposed().into_iter();
+                    effects.extend(waiting.map(|one| Effect::Deliver(one.newest())));
+                }
+                effects.extend(replicas.handle_store(input, now));
+            }
+        }
         let (nodes, _) = replicas.counts();
         let is_connected = replicas.is_connected();
         StoreChange {
@@ -259,14 +284,12 @@ impl Demand {
 
     /// Ends the handling of an input of the store.
     pub(crate) fn finish_store(&mut self, change: StoreChange, fleets: &Fleets, now: Instant) {
-        if let Some(replicas) = &mut self.replicas {
-            // The demand of these plans has ended while the store was away.
-            let ended = change
-                .stored
-                .iter()
-                .filter(|scope| self.planner.plan(scope).is_none());
-            ended.for_each(|scope| replicas.forget_plan(scope));
-        }
+        // The demand of these plans has ended while the store was away.
+        let ended = change
+            .stored
+            .iter()
+            .filter(|scope| self.planner.plan(scope).is_none());
+        ended.for_each(|scope| self.agreed.forget(scope));
         for event in [change.connected, change.lost].into_iter().flatten() {
             self.events.push(event);
         }
@@ -282,6 +305,9 @@ impl Demand {
     /// Lets replicas repeat reports and deliver plans that are due. Called before the planner's
     /// timers, so that the planner does not forget reports that are repeated.
     pub(crate) fn handle_replicas_timeout(&mut self, now: Instant) {
+        while let Some(proposed) = self.plans.take_overdue(now) {
+            self.effects.push_back(Effect::Deliver(proposed.newest()));
+        }
         if let Some(replicas) = &mut self.replicas {
             self.effects.extend(replicas.handle_timeout(now));
         }
@@ -384,7 +410,7 @@ impl Demand {
 
     /// Returns the next plan to propose to the store.
     pub(crate) fn poll_proposal(&mut self) -> Option<(PlanKey, Proposal)> {
-        let (key, mut proposal) = self.replicas.as_mut()?.poll_proposal()?;
+        let (key, mut proposal) = self.agreed.poll_proposal(&mut self.plans)?;
         if let (Some(record), Some(cluster)) = (&mut proposal.record, &key.scope.upstream_cluster)
             && let Some(plan) = self.planner.plan(&key.scope)
         {
@@ -398,6 +424,7 @@ impl Demand {
         let deadlines = [
             self.planner.poll_timeout(),
             self.replicas.as_ref().and_then(Replicas::poll_timeout),
+            self.plans.next_due(),
             self.starting_until,
         ];
         deadlines.into_iter().flatten().min()
@@ -431,6 +458,11 @@ impl Demand {
     }
 
     #[cfg(test)]
+    pub(crate) const fn agreed(&self) -> &AgreedPlans {
+        &self.agreed
+    }
+
+    #[cfg(test)]
     pub(crate) const fn starting_until(&self) -> Option<Instant> {
         self.starting_until
     }
@@ -442,11 +474,11 @@ impl Demand {
             Err(Withheld::StoreUnread) => return self.plans.hold(plan),
             Err(_) => return self.events.push(ControlEvent::Planned(plan)),
         }
-        let undisputed = match &mut self.replicas {
-            Some(replicas) => replicas.handle_plan(plan, now),
-            None => Some(plan),
-        };
-        if let Some(plan) = undisputed {
+        if self.replicas.as_ref().is_some_and(Replicas::is_connected) {
+            let due = now.saturating_add(PROPOSAL_TIMEOUT);
+            self.plans.propose(plan, due);
+        } else {
+            // There is nobody to agree on it with.
             self.deliver(plan, now);
         }
     }
@@ -455,10 +487,8 @@ impl Demand {
     fn deliver(&mut self, plan: Arc<Plan>, now: Instant) {
         self.events.push(ControlEvent::Planned(Arc::clone(&plan)));
         self.changed.insert(Arc::clone(&plan.scope.fleet));
-        if let Some(replicas) = &mut self.replicas
-            && !plan.has_data()
-        {
-            replicas.forget_plan(&plan.scope);
+        if self.replicas.is_some() && !plan.has_data() {
+            self.agreed.forget(&plan.scope);
         }
         let cluster = plan.scope.upstream_cluster.clone();
         let spilling = self.spilling.remove(&plan.scope);

@@ -12,7 +12,6 @@
 
 mod delayed;
 mod messages;
-mod plans;
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +19,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::model::load_report::{ClusterStats, Node};
-use plimsoll_core::planner::{Plan, PlanScope};
 use plimsoll_core::time::Instant;
 use plimsoll_xds::node::NodeInfo;
 use plimsoll_xds::replica::{NodeRecord, ReplicaRecord};
@@ -28,9 +26,7 @@ use plimsoll_xds::replica::{NodeRecord, ReplicaRecord};
 use crate::fleet::StreamKind;
 use delayed::DelayedWrites;
 pub(crate) use messages::Effect;
-pub use messages::{StoreInput, StoreSnapshot, StoredNode, Write};
-use plans::AgreedPlans;
-pub use plans::{PlanKey, Proposal, StoredPlan};
+pub use messages::{PlanKey, Proposal, StoreInput, StoreSnapshot, StoredNode, StoredPlan, Write};
 use table::{Owner, SharedNode, Table};
 
 /// How long a node counts after its load reporting stream to this replica closed: it may be moving
@@ -89,7 +85,6 @@ pub struct Replicas {
     /// Fleets whose demand was in the store when this replica started.
     known_fleets: BTreeSet<Arc<str>>,
     others: BTreeMap<Arc<str>, (ReplicaRecord, Instant)>,
-    plans: AgreedPlans,
 }
 
 impl Replicas {
@@ -107,22 +102,11 @@ impl Replicas {
             away_since: None,
             known_fleets: BTreeSet::new(),
             others: BTreeMap::new(),
-            plans: AgreedPlans::new(instance),
         }
     }
 
     pub(crate) const fn set_timing(&mut self, timing: Timing) {
         self.timing = timing;
-    }
-
-    #[cfg(test)]
-    pub(crate) const fn configuration(&self) -> u64 {
-        self.plans.configuration()
-    }
-
-    /// Sets the hash of the configuration: replicas agree on plans that are made with the same one.
-    pub(crate) const fn set_configuration(&mut self, configuration: u64) {
-        self.plans.set_configuration(configuration);
     }
 
     /// Returns the name of this replica.
@@ -290,14 +274,12 @@ impl Replicas {
             StoreInput::Snapshot(StoreSnapshot {
                 nodes,
                 replicas,
-                plans,
+                plans: _,
             }) => {
                 self.reconcile(nodes, &mut effects, now);
                 let half = self.timing.interval / 2;
                 let waiting = self.delayed.handle_snapshot(&mut self.table, half, now);
                 self.writes.extend(waiting);
-                // After the load reports, which planners need to have in common.
-                self.plans.handle_snapshot(plans, &mut effects, now);
                 let named = |record: ReplicaRecord| (record.replica.as_str().into(), (record, now));
                 self.others = replicas.into_iter().map(named).collect();
                 self.connected = true;
@@ -313,52 +295,26 @@ impl Replicas {
             StoreInput::ReplicaDeleted(name) => {
                 self.others.remove(&name);
             }
-            StoreInput::PlanPut(stored) => self.plans.handle_put(stored, &mut effects, now),
-            StoreInput::PlanDeleted(key) => self.plans.handle_deleted(&key),
-            StoreInput::PlanTooLarge { key, .. } => self.plans.handle_refused(&key, &mut effects),
+            // `demand` agrees on plans.
+            StoreInput::PlanPut(_)
+            | StoreInput::PlanDeleted(_)
+            | StoreInput::PlanTooLarge { .. } => {}
             StoreInput::LeaseChanged => self.writes.extend(self.table.owned_keys()),
             StoreInput::Disconnected(_) => {
                 self.connected = false;
                 self.away_since.get_or_insert(now);
-                self.plans.handle_disconnected(&mut effects);
             }
         }
         effects
     }
 
-    /// Handles a plan to deliver. Returns it if there is nobody to agree on it with; otherwise it
-    /// is delivered as an effect.
-    pub(crate) fn handle_plan(&mut self, plan: Arc<Plan>, now: Instant) -> Option<Arc<Plan>> {
-        if !self.connected {
-            return Some(plan);
-        }
-        self.plans.propose(plan, now);
-        None
-    }
-
-    /// Whether a plan waits for the store.
-    pub(crate) fn is_agreeing(&self, scope: &PlanScope) -> bool {
-        self.plans.is_proposed(scope)
-    }
-
-    /// Deletes the plan of a scope without demand in the store.
-    pub(crate) fn forget_plan(&mut self, scope: &PlanScope) {
-        self.plans.forget(scope);
-    }
-
-    /// Returns the next plan to propose to the store.
-    pub(crate) fn poll_proposal(&mut self) -> Option<(PlanKey, Proposal)> {
-        self.plans.poll_proposal()
-    }
-
-    /// Repeats the load reports of nodes that count by their record, drops records that are missing
-    /// in the store, and delivers plans that the store does not answer.
+    /// Repeats the load reports of nodes that count by their record, and drops records that are
+    /// missing in the store.
     pub(crate) fn handle_timeout(&mut self, now: Instant) -> Vec<Effect> {
         let mut effects = Vec::new();
         let half = self.timing.interval / 2;
         let due = self.delayed.handle_timeout(&mut self.table, half, now);
         self.writes.extend(due);
-        self.plans.handle_timeout(&mut effects, now);
         while let Some((key, mut node)) = self.table.take_due(now) {
             node.due = None;
             let missing = node.missing_since;
@@ -386,11 +342,7 @@ impl Replicas {
 
     /// Returns when to call [`Self::handle_timeout`].
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        let due = [
-            self.table.next_due(),
-            self.plans.poll_timeout(),
-            self.delayed.poll_timeout(),
-        ];
+        let due = [self.table.next_due(), self.delayed.poll_timeout()];
         due.into_iter().flatten().min()
     }
 

@@ -54,8 +54,7 @@ impl Gate<'_> {
         } else if self.is_store_unread() {
             return Err(Withheld::StoreUnread);
         }
-        let is_agreeing = |replicas: &Replicas| replicas.is_agreeing(scope);
-        if self.plans.delivered(scope).is_none() && self.replicas.is_some_and(is_agreeing) {
+        if self.plans.delivered(scope).is_none() && self.plans.is_proposed(scope) {
             return Err(Withheld::Agreeing);
         }
         match self.starting_until {

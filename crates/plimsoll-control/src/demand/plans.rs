@@ -11,19 +11,41 @@ use plimsoll_core::time::Instant;
 use super::own_plans::{OfService, OwnPlan};
 use crate::config::Service;
 
-/// Plans by scope. A newer plan may be held back while an earlier one is delivered.
+/// Plans by scope. A newer plan may wait while an earlier one is delivered.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PlanTable {
     by_scope: BTreeMap<PlanScope, Entry>,
+    /// Scopes of proposals by the time until which they wait.
+    by_due: BTreeSet<(Instant, PlanScope)>,
+    /// Scopes of proposals that the store does not have yet.
+    unsent: BTreeSet<PlanScope>,
     /// By upstream cluster, as far as a plan for it is delivered.
     services: BTreeMap<Arc<str>, OfService>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Entry {
-    /// Waits until the store has been read.
-    held: Option<Arc<Plan>>,
+    waiting: Option<Waiting>,
     delivered: Option<Delivered>,
+}
+
+/// A plan that is not delivered yet.
+#[derive(Clone, Debug)]
+enum Waiting {
+    /// Until the store has been read.
+    Held(Arc<Plan>),
+    /// Until the store has taken it.
+    Proposed(Proposed),
+}
+
+/// A plan that is proposed to the store.
+#[derive(Clone, Debug)]
+pub(super) struct Proposed {
+    pub(super) plan: Arc<Plan>,
+    due: Instant,
+    /// A newer plan, which is proposed when the store has answered. It would not follow the plan
+    /// that the store has by then.
+    pub(super) next: Option<Arc<Plan>>,
 }
 
 /// A plan that outputs are built from.
@@ -37,24 +59,96 @@ pub(crate) struct Delivered {
 impl PlanTable {
     /// Keeps a plan until [`Self::take_held`], in the place of an earlier one.
     pub(crate) fn hold(&mut self, plan: Arc<Plan>) {
+        // Its indexes must not outlive a proposal.
+        self.take_proposed(&plan.scope);
         let entry = self.by_scope.entry(plan.scope.clone()).or_default();
-        entry.held = Some(plan);
+        entry.waiting = Some(Waiting::Held(plan));
     }
 
     /// Drops a plan that is held: another one is newer.
     pub(crate) fn drop_held(&mut self, scope: &PlanScope) {
         if let Some(entry) = self.by_scope.get_mut(scope) {
-            entry.held = None;
+            entry.waiting.take_if(|one| matches!(one, Waiting::Held(_)));
         }
         self.remove_empty(scope);
     }
 
     /// Returns all plans that are held.
     pub(crate) fn take_held(&mut self) -> Vec<Arc<Plan>> {
-        let entries = self.by_scope.values_mut();
-        let held = entries.filter_map(|entry| entry.held.take()).collect();
-        self.by_scope.retain(|_, entry| entry.delivered.is_some());
+        let held = |entry: &mut Entry| {
+            let held = entry.waiting.take_if(|one| matches!(one, Waiting::Held(_)));
+            held.map(Waiting::newest)
+        };
+        let held = self.by_scope.values_mut().filter_map(held).collect();
+        self.by_scope.retain(|_, entry| !entry.is_empty());
         held
+    }
+
+    /// Notes that a plan is to be proposed to the store, and waits until `due` at the latest. If
+    /// one waits already, this one is next.
+    pub(super) fn propose(&mut self, plan: Arc<Plan>, due: Instant) {
+        let scope = plan.scope.clone();
+        let entry = self.by_scope.entry(scope.clone()).or_default();
+        if let Some(Waiting::Proposed(proposed)) = &mut entry.waiting {
+            proposed.next = Some(plan);
+            return;
+        }
+        let next = None;
+        entry.waiting = Some(Waiting::Proposed(Proposed { plan, due, next }));
+        self.by_due.insert((due, scope.clone()));
+        self.unsent.insert(scope);
+    }
+
+    /// Whether a plan waits for the store.
+    pub(super) fn is_proposed(&self, scope: &PlanScope) -> bool {
+        let entry = self.by_scope.get(scope);
+        entry.is_some_and(|entry| matches!(entry.waiting, Some(Waiting::Proposed(_))))
+    }
+
+    /// Returns the next plan to propose to the store.
+    pub(super) fn pop_unsent(&mut self) -> Option<&Plan> {
+        let scope = self.unsent.pop_first()?;
+        match &self.by_scope.get(&scope)?.waiting {
+            Some(Waiting::Proposed(proposed)) => Some(&proposed.plan),
+            _ => None,
+        }
+    }
+
+    /// Takes out the plan of a scope that waits for the store.
+    pub(super) fn take_proposed(&mut self, scope: &PlanScope) -> Option<Proposed> {
+        let entry = self.by_scope.get_mut(scope)?;
+        let Some(Waiting::Proposed(proposed)) = entry
+            .waiting
+            .take_if(|one| matches!(one, Waiting::Proposed(_)))
+        else {
+            return None;
+        };
+        self.by_due.remove(&(proposed.due, scope.clone()));
+        self.unsent.remove(scope);
+        self.remove_empty(scope);
+        Some(proposed)
+    }
+
+    /// Takes out a plan that has waited for the store for too long.
+    pub(super) fn take_overdue(&mut self, now: Instant) -> Option<Proposed> {
+        let (due, scope) = self.by_due.first()?;
+        if *due > now {
+            return None;
+        }
+        let scope = scope.clone();
+        self.take_proposed(&scope)
+    }
+
+    /// Takes out all plans that wait for the store.
+    pub(super) fn take_all_proposed(&mut self) -> Vec<Proposed> {
+        let scopes = self.by_due.clone();
+        let proposed = scopes.iter().map(|(_, scope)| self.take_proposed(scope));
+        proposed.flatten().collect()
+    }
+
+    /// Returns until when the first proposal waits.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.by_due.first().map(|(due, _)| *due)
     }
 
     /// Makes a plan the one that outputs are built from. Returns whether its demand is another one,
@@ -179,7 +273,7 @@ impl PlanTable {
         delivered.is_some_and(|delivered| delivered.plan.has_data())
     }
 
-    /// Returns the scopes with a plan, delivered or held.
+    /// Returns the scopes with a plan, delivered or not.
     #[cfg(test)]
     pub(crate) fn scopes(&self) -> Vec<&PlanScope> {
         self.by_scope.keys().collect()
@@ -199,9 +293,29 @@ impl PlanTable {
     }
 
     fn remove_empty(&mut self, scope: &PlanScope) {
-        let entry = self.by_scope.get(scope);
-        if entry.is_some_and(|entry| entry.held.is_none() && entry.delivered.is_none()) {
+        if self.by_scope.get(scope).is_some_and(Entry::is_empty) {
             self.by_scope.remove(scope);
         }
+    }
+}
+
+impl Entry {
+    const fn is_empty(&self) -> bool {
+        self.waiting.is_none() && self.delivered.is_none()
+    }
+}
+
+impl Waiting {
+    fn newest(self) -> Arc<Plan> {
+        match self {
+            Self::Held(plan) => plan,
+            Self::Proposed(proposed) => proposed.newest(),
+        }
+    }
+}
+
+impl Proposed {
+    pub(super) fn newest(self) -> Arc<Plan> {
+        self.next.unwrap_or(self.plan)
     }
 }

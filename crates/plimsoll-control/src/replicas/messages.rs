@@ -4,12 +4,11 @@
 use std::sync::Arc;
 
 use plimsoll_core::model::load_report::ClusterStats;
-use plimsoll_core::planner::{Plan, SharedPlan};
+use plimsoll_core::planner::{Plan, PlanScope, SharedPlan};
 use plimsoll_xds::node::NodeInfo;
-use plimsoll_xds::replica::{NodeRecord, ReplicaRecord};
+use plimsoll_xds::replica::{NodeRecord, PlanRecord, ReplicaRecord};
 
 use super::NodeKey;
-use super::plans::{PlanKey, StoredPlan};
 
 /// Something that the store reports.
 #[derive(Clone, Debug)]
@@ -82,4 +81,30 @@ pub enum Write {
     /// Drops a write that waits for the store, which is away: this replica deletes its records of
     /// nodes that have left when it reads the store again.
     Forget,
+}
+
+/// What a plan in the store is for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PlanKey {
+    /// Hash of the configuration that the plan was made with.
+    pub configuration: u64,
+    pub scope: PlanScope,
+}
+
+/// A plan in the store.
+#[derive(Clone, Debug)]
+pub struct StoredPlan {
+    pub key: PlanKey,
+    pub record: PlanRecord,
+    /// Revision of the store at which the plan was written.
+    pub revision: i64,
+}
+
+/// A change that the store takes if it still has the plan with revision `after`, or none if that is
+/// 0.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Proposal {
+    /// `None` deletes the plan.
+    pub record: Option<PlanRecord>,
+    pub after: i64,
 }

@@ -154,7 +154,7 @@ fn an_edit_of_endpoints_is_another_configuration_for_other_replicas() {
     Arc::make_mut(&mut without.services).clear();
     for config in [Arc::new(without), edited] {
         driver.reload(Arc::clone(&config));
-        let replicas = driver.state.replicas().unwrap();
-        assert_eq!(replicas.configuration(), config.fingerprint());
+        let agreed = driver.state.demand.agreed();
+        assert_eq!(agreed.configuration(), config.fingerprint());
     }
 }

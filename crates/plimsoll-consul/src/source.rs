@@ -7,6 +7,7 @@
 //! service are merged.
 
 mod catalog;
+mod follower;
 mod health;
 mod pool;
 mod progress;
@@ -28,6 +29,7 @@ use crate::merge::{Endpoints, MergeOptions};
 use crate::query::Consistency;
 
 use catalog::Catalog;
+use follower::Scope;
 use pool::Pool;
 use progress::Progress;
 
@@ -117,8 +119,13 @@ pub fn start(options: SourceOptions) -> Source {
     for (number, datacenter) in shared.options.datacenters.iter().enumerate() {
         let name = datacenter.name.clone().unwrap_or_default();
         let progress = Arc::new(Progress::new(Arc::clone(&status), name, clock));
-        let catalog = Catalog::new(number, Arc::clone(&shared), progress, updates.clone());
-        tasks.spawn(catalog.run());
+        let scope = Scope {
+            number,
+            shared: Arc::clone(&shared),
+            progress,
+            updates: updates.clone(),
+        };
+        tasks.spawn(Catalog::new(scope).run());
     }
     let join = Join {
         inventory: Inventory::default(),

@@ -10,38 +10,27 @@ use std::sync::Arc;
 
 use plimsoll_core::log_line;
 use plimsoll_core::time::Instant;
-use plimsoll_serve::discovery::draw;
-use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use super::Update;
+use super::follower::{Follower, Scope, Stopped};
 use super::health::Health;
-use super::pool::Query;
-use super::progress::{Kind, Progress};
-use super::{Shared, Update};
+use super::progress::Kind;
 use crate::log_lines;
 use crate::merge::has_tags;
 use crate::objects::CatalogJson;
-use crate::query::{Answer, AnswerMeta, BlockingQuery, Consistency, Step};
+use crate::query::{AnswerMeta, Step};
 
 const PATH: &str = "/v1/catalog/services";
 /// The servers of Consul themselves.
 const CONSUL: &str = "consul";
 
-/// Receiver of updates is gone: the source is shutting down.
-#[derive(Debug)]
-pub(super) struct Stopped;
-
 /// The catalog of one datacenter.
 pub(super) struct Catalog {
-    number: usize,
-    shared: Arc<Shared>,
-    progress: Arc<Progress>,
-    updates: mpsc::Sender<Update>,
-    query: BlockingQuery,
+    scope: Scope,
+    follower: Follower,
     services: BTreeMap<Arc<str>, Followed>,
     is_listed: bool,
-    /// The name under which the query fails.
-    own_name: Arc<str>,
 }
 
 /// A service with the task that follows its instances.
@@ -58,41 +47,31 @@ impl Drop for Followed {
 }
 
 impl Catalog {
-    pub(super) fn new(
-        number: usize,
-        shared: Arc<Shared>,
-        progress: Arc<Progress>,
-        updates: mpsc::Sender<Update>,
-    ) -> Self {
-        let options = &shared.options;
-        let query = BlockingQuery::new(options.consistency, options.max_stale);
+    pub(super) fn new(scope: Scope) -> Self {
         Self {
-            number,
-            shared,
-            progress,
-            updates,
-            query,
+            follower: Follower::new(&scope, Kind::Catalog, "".into()),
+            scope,
             services: BTreeMap::new(),
             is_listed: false,
-            own_name: "".into(),
         }
     }
 
     pub(super) async fn run(mut self) -> Result<(), Stopped> {
         loop {
-            let clock = self.shared.clock;
+            let clock = self.scope.shared.clock;
             let expires = self.services.values().filter_map(|one| one.expires).min();
-            match self.query.poll_step(clock.now()) {
+            match self.follower.poll_step(clock.now()) {
                 Step::Wait(until) => {
                     let until = expires.map_or(until, |expires| expires.min(until));
                     clock.sleep_until(Some(until)).await;
                 }
                 Step::Query { index, consistency } => {
-                    let shared = Arc::clone(&self.shared);
+                    let shared = Arc::clone(&self.scope.shared);
+                    let wait = shared.options.wait;
                     tokio::select! {
-                        answer = ask(&shared, self.number, index, consistency) => {
-                            self.handle(answer).await?;
-                        }
+                        answer = self.scope.ask(
+                            &shared.catalogs, (PATH, ""), (index, consistency), wait,
+                        ) => self.handle(answer).await?,
                         () = clock.sleep_until(expires) => {}
                     }
                 }
@@ -105,35 +84,20 @@ impl Catalog {
         &mut self,
         answer: Result<(AnswerMeta, CatalogJson), String>,
     ) -> Result<(), Stopped> {
-        let now = self.shared.clock.now();
-        let (meta, catalog) = match answer {
-            Ok(answer) => answer,
-            Err(reason) => {
-                self.query.handle_failure(draw(), now);
-                self.progress.failed(Kind::Catalog, &self.own_name, reason);
-                return Ok(());
-            }
+        let now = self.scope.shared.clock.now();
+        let Some(changed) = self.follower.handle(answer, now) else {
+            return Ok(());
         };
-        let answer = self.query.handle_answer(meta, now);
-        match answer {
-            Answer::TooOld => return Ok(()),
-            Answer::Unchanged => {}
-            Answer::State { is_reset, .. } => {
-                if is_reset {
-                    let datacenter = self.progress.datacenter();
-                    log_line!(log_lines::INDEX_RESET, datacenter);
-                }
-                self.replace(&catalog, now).await?;
-            }
+        if changed.is_reset {
+            let datacenter = self.scope.progress.datacenter();
+            log_line!(log_lines::INDEX_RESET, datacenter);
         }
-        self.progress
-            .answered(Kind::Catalog, &self.own_name, answer.counts());
-        Ok(())
+        self.replace(&changed.state, now).await
     }
 
     /// Follows the services of a catalog.
     async fn replace(&mut self, catalog: &CatalogJson, now: Instant) -> Result<(), Stopped> {
-        let wanted = &self.shared.options.merge.tags;
+        let wanted = &self.scope.shared.options.merge.tags;
         let is_used = |(name, tags): &(&String, &Option<Vec<String>>)| {
             *name != CONSUL && has_tags(tags.as_deref().unwrap_or_default(), wanted)
         };
@@ -145,9 +109,11 @@ impl Catalog {
         if !self.is_listed {
             self.is_listed = true;
             let names = names.iter().map(|name| Arc::from(*name)).collect();
-            self.send(Update::Listed(self.number, names)).await?;
+            self.scope
+                .send(Update::Listed(self.scope.number, names))
+                .await?;
         }
-        let expires = now.saturating_add(self.shared.options.guard.delay);
+        let expires = now.saturating_add(self.scope.shared.options.guard.delay);
         for (name, followed) in &mut self.services {
             if names.contains(&**name) {
                 followed.expires = None;
@@ -155,7 +121,7 @@ impl Catalog {
                 followed.expires.get_or_insert(expires);
             }
         }
-        self.progress.listed(names.len());
+        self.scope.progress.listed(names.len());
         for name in names {
             if !self.services.contains_key(name) {
                 let followed = self.follow(name.into());
@@ -166,19 +132,18 @@ impl Catalog {
     }
 
     fn follow(&self, service: Arc<str>) -> Followed {
-        let (shared, progress) = (Arc::clone(&self.shared), Arc::clone(&self.progress));
-        let health = Health::new(self.number, service, shared, progress, self.updates.clone());
-        self.shared.services.send_modify(|services| *services += 1);
-        let task = self.shared.tasks.spawn(health.run());
+        let health = Health::new(self.scope.clone(), service);
+        let shared = &self.scope.shared;
+        shared.services.send_modify(|services| *services += 1);
         Followed {
-            task,
+            task: shared.tasks.spawn(health.run()),
             expires: None,
         }
     }
 
     /// Removes services that the catalog has not had for long.
     async fn expire(&mut self) -> Result<(), Stopped> {
-        let now = self.shared.clock.now();
+        let now = self.scope.shared.clock.now();
         let is_over = |followed: &Followed| followed.expires.is_some_and(|at| at <= now);
         let expired = self.services.iter().filter(|(_, one)| is_over(one));
         let expired: Vec<_> = expired.map(|(name, _)| Arc::clone(name)).collect();
@@ -188,31 +153,15 @@ impl Catalog {
                 // What it had sent comes before the removal.
                 let _ = (&mut followed.task).await;
             }
-            self.shared.services.send_modify(|services| *services -= 1);
-            self.progress.removed(&name);
-            self.send(Update::Service(self.number, name, None)).await?;
+            self.scope
+                .shared
+                .services
+                .send_modify(|services| *services -= 1);
+            self.scope.progress.removed(&name);
+            self.scope
+                .send(Update::Service(self.scope.number, name, None))
+                .await?;
         }
         Ok(())
     }
-
-    async fn send(&self, update: Update) -> Result<(), Stopped> {
-        self.updates.send(update).await.map_err(|_| Stopped)
-    }
-}
-
-async fn ask(
-    shared: &Shared,
-    number: usize,
-    index: u64,
-    consistency: Consistency,
-) -> Result<(AnswerMeta, CatalogJson), String> {
-    let query = Query {
-        path: PATH,
-        name: "",
-        datacenter: shared.options.datacenters[number].name.as_deref(),
-        index,
-        consistency,
-        wait: shared.options.wait,
-    };
-    shared.catalogs.ask(&query).await
 }

@@ -4,18 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::log_line;
-use plimsoll_serve::discovery::draw;
-use tokio::sync::mpsc;
 
-use super::catalog::Stopped;
-use super::pool::Query;
-use super::progress::{Kind, Progress};
-use super::{Shared, Update};
+use super::Update;
+use super::follower::{Follower, Scope, Stopped};
+use super::progress::Kind;
 use crate::guard::Instances;
 use crate::log_lines;
 use crate::merge::merge;
 use crate::objects::EntryJson;
-use crate::query::{Answer, AnswerMeta, BlockingQuery, Consistency, Step};
+use crate::query::{AnswerMeta, Consistency, Step};
 
 const PATH: &str = "/v1/health/service";
 /// If more services are followed than there are connections, each is asked for within this time.
@@ -25,45 +22,28 @@ const MIN_WAIT: Duration = Duration::from_millis(100);
 
 /// Instances of one service.
 pub(super) struct Health {
-    datacenter: usize,
-    service: Arc<str>,
-    shared: Arc<Shared>,
-    progress: Arc<Progress>,
-    updates: mpsc::Sender<Update>,
-    query: BlockingQuery,
+    scope: Scope,
+    follower: Follower,
     instances: Instances,
     /// Why an instance was last left out.
     invalid: Option<String>,
 }
 
 impl Health {
-    pub(super) fn new(
-        datacenter: usize,
-        service: Arc<str>,
-        shared: Arc<Shared>,
-        progress: Arc<Progress>,
-        updates: mpsc::Sender<Update>,
-    ) -> Self {
-        let options = &shared.options;
-        let query = BlockingQuery::new(options.consistency, options.max_stale);
-        let instances = Instances::new(options.guard);
+    pub(super) fn new(scope: Scope, service: Arc<str>) -> Self {
         Self {
-            datacenter,
-            service,
-            shared,
-            progress,
-            updates,
-            query,
-            instances,
+            follower: Follower::new(&scope, Kind::Health, service),
+            instances: Instances::new(scope.shared.options.guard),
+            scope,
             invalid: None,
         }
     }
 
     pub(super) async fn run(mut self) -> Result<(), Stopped> {
         loop {
-            let clock = self.shared.clock;
+            let clock = self.scope.shared.clock;
             let timeout = self.instances.poll_timeout();
-            match self.query.poll_step(clock.now()) {
+            match self.follower.poll_step(clock.now()) {
                 Step::Wait(until) => {
                     let until = timeout.map_or(until, |timeout| timeout.min(until));
                     clock.sleep_until(Some(until)).await;
@@ -91,24 +71,19 @@ impl Health {
         index: u64,
         consistency: Consistency,
     ) -> Result<(AnswerMeta, Vec<EntryJson>), String> {
-        let options = &self.shared.options;
-        let services = *self.shared.services.borrow();
-        let query = Query {
-            path: PATH,
-            name: &self.service,
-            datacenter: options.datacenters[self.datacenter].name.as_deref(),
-            index,
-            consistency,
-            wait: wait(options.wait, services, self.shared.health.size()),
-        };
-        self.shared.health.ask(&query).await
+        let shared = &self.scope.shared;
+        let services = *shared.services.borrow();
+        let wait = wait(shared.options.wait, services, shared.health.size());
+        let target = (PATH, &**self.follower.name());
+        let asked = (index, consistency);
+        self.scope.ask(&shared.health, target, asked, wait).await
     }
 
     /// Returns when there begin to be more services than connections: a query that waits for long
     /// would keep others from being asked.
     async fn crowded(&self) {
-        let size = self.shared.health.size();
-        let mut services = self.shared.services.subscribe();
+        let size = self.scope.shared.health.size();
+        let mut services = self.scope.shared.services.subscribe();
         if *services.borrow_and_update() > size {
             return std::future::pending().await;
         }
@@ -120,45 +95,34 @@ impl Health {
         &mut self,
         answer: Result<(AnswerMeta, Vec<EntryJson>), String>,
     ) -> Result<(), Stopped> {
-        let now = self.shared.clock.now();
-        let (meta, entries) = match answer {
-            Ok(answer) => answer,
-            Err(reason) => {
-                self.query.handle_failure(draw(), now);
-                self.progress.failed(Kind::Health, &self.service, reason);
-                return Ok(());
-            }
-        };
-        let answer = self.query.handle_answer(meta, now);
-        if answer == Answer::TooOld {
-            return Ok(());
-        }
-        let counts = answer.counts();
-        self.progress.answered(Kind::Health, &self.service, counts);
-        let Answer::State { is_continuous, .. } = answer else {
+        let now = self.scope.shared.clock.now();
+        let Some(changed) = self.follower.handle(answer, now) else {
             return Ok(());
         };
-        let options = &self.shared.options;
-        let region = options.datacenters[self.datacenter].region.as_deref();
-        let (listed, invalid) = merge(&entries, region, &options.merge);
+        let options = &self.scope.shared.options;
+        let region = options.datacenters[self.scope.number].region.as_deref();
+        let (listed, invalid) = merge(&changed.state, region, &options.merge);
         self.log_invalid(invalid);
         let before = self.instances.held();
-        self.instances.handle_answer(listed, is_continuous, now);
+        self.instances
+            .handle_answer(listed, changed.is_continuous, now);
         self.log_held(before);
         self.publish().await
     }
 
     async fn publish(&mut self) -> Result<(), Stopped> {
+        let service = self.follower.name();
         let endpoints = self.instances.endpoints().clone();
         let (known, held) = (endpoints.len(), self.instances.held());
-        self.progress.instances(&self.service, known, held);
-        let update = Update::Service(self.datacenter, Arc::clone(&self.service), Some(endpoints));
-        self.updates.send(update).await.map_err(|_| Stopped)
+        self.scope.progress.instances(service, known, held);
+        let service = Arc::clone(service);
+        let update = Update::Service(self.scope.number, service, Some(endpoints));
+        self.scope.send(update).await
     }
 
     fn log_invalid(&mut self, invalid: Option<String>) {
         if let Some(reason) = invalid.as_ref().filter(|_| self.invalid != invalid) {
-            let (datacenter, service) = (self.progress.datacenter(), &*self.service);
+            let (datacenter, service) = (self.scope.progress.datacenter(), &**self.follower.name());
             log_line!(log_lines::INSTANCE_INVALID, datacenter, service, reason);
         }
         self.invalid = invalid;
@@ -168,7 +132,7 @@ impl Health {
         let held = self.instances.held();
         if held > 0 && before == 0 {
             let instances = self.instances.endpoints().len();
-            let (datacenter, service) = (self.progress.datacenter(), &*self.service);
+            let (datacenter, service) = (self.scope.progress.datacenter(), &**self.follower.name());
             log_line!(
                 log_lines::INSTANCES_HELD,
                 datacenter,

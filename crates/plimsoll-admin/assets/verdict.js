@@ -5,7 +5,12 @@ import { localityName } from './format.js';
 import { clusterKey } from './store.js';
 import { explain } from './zones.js';
 
-const SECTIONS = { nodes: 'Nodes', replicas: 'Replicas', events: 'Events' };
+/** Sections of the page by the path of the API that has the same. */
+const SECTIONS = {
+  '/api/v1/nodes': { text: 'Nodes', href: '#nodes-card' },
+  '/api/v1/replicas': { text: 'Replicas', href: '#replicas-card' },
+  '/api/v1/audit': { text: 'Events', href: '#events-card' },
+};
 /** Starts a sentence, but leaves names such as r1/zone-a alone. */
 const capital = (text) => (/^[a-z]+[\s:,]/.test(text) ? `${text.charAt(0).toUpperCase()}${text.slice(1)}` : text);
 
@@ -16,7 +21,7 @@ export function show(state, select) {
   if (!verdict) {
     return;
   }
-  setAttr(byId('verdict'), 'data-severity', verdict.level);
+  setAttr(byId('verdict'), 'data-severity', verdict.severity);
   setText(byId('verdict-what'), `${capital(verdict.what)}.`);
   const others = verdict.others ? ` ${verdict.others} other ${verdict.others === 1 ? 'problem' : 'problems'}.` : '';
   const rest = [verdict.why, verdict.remedy].filter(Boolean).map((part) => `${capital(part)}.`);
@@ -33,8 +38,8 @@ export function show(state, select) {
 
 /** Returns what an operator looks at next. */
 function links(state, verdict, select) {
-  const section = SECTIONS[verdict.section];
-  const all = section ? [{ text: section, href: `#${verdict.section}-card` }] : [];
+  const section = SECTIONS[verdict.see];
+  const all = section ? [section] : [];
   const key = verdict.cluster && clusterKey(verdict);
   const cluster = key && state.clusters.get(key);
   if (!cluster) {

@@ -54,7 +54,7 @@ function createTables() {
 
 /** Returns how full a zone is planned to be, beside the target. */
 function plannedUtilization({ zone }) {
-  const target = current?.cluster.planned?.target_utilization;
+  const target = current?.cluster.target_utilization;
   if (!known(zone.planned_utilization)) {
     return UNKNOWN;
   }

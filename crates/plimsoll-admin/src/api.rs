@@ -1,8 +1,36 @@
 //! Types that `/api/v1` of the control plane and the dashboard's document share: one name, unit and
 //! meaning for one number. docs/glossary.md has the words.
 
+use plimsoll_core::model::locality::Locality;
 use plimsoll_core::planner::cost;
 use serde::{Deserialize, Serialize};
+
+/// What is worst, why, and what to do: one sentence in three parts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Verdict {
+    /// `error`, `warning`, `info` or `fine`.
+    pub severity: String,
+    /// Stable name of the kind of problem, for scripts.
+    pub kind: String,
+    /// All three parts, as one sentence.
+    pub text: String,
+    /// What is wrong, as a clause.
+    pub what: String,
+    /// Why, as a clause.
+    pub why: Option<String>,
+    /// What to do, as a clause.
+    pub remedy: Option<String>,
+    /// Fleet and cluster that it is about, if it is about some.
+    pub fleet: Option<String>,
+    pub cluster: Option<String>,
+    pub locality: Option<Locality>,
+    /// Path of the API that says more.
+    pub see: Option<String>,
+    /// Number of other problems that are errors or warnings.
+    pub others: u64,
+}
 
 /// Price of traffic between zones.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -56,8 +84,6 @@ pub struct TotalLoad {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct PlannedCost {
-    /// How full zones may get before their requests go elsewhere, 0 to 1; `null` with `LEVEL`.
-    pub target_utilization: Option<f64>,
     pub usd_per_month: f64,
     /// If all zones were equally full.
     pub level_usd_per_month: f64,

@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use plimsoll_core::model::locality::Locality;
 use serde::{Deserialize, Serialize};
 
-use crate::api::{Cost, PlannedCost, TotalLoad, ZoneLoad};
+use crate::api::{Cost, PlannedCost, TotalLoad, Verdict, ZoneLoad};
 
 /// The document that the dashboard shows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -47,30 +47,6 @@ pub struct DashboardState {
     pub what_if: bool,
     /// Whether the host can explain single zones.
     pub explain: bool,
-}
-
-/// One sentence about everything, in three parts.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(rename = "ShownVerdict"))]
-#[serde(default)]
-pub struct Verdict {
-    /// `error`, `warning`, `info` or `fine`.
-    pub level: String,
-    /// What is wrong, as a clause.
-    pub what: String,
-    /// Why, as a clause.
-    pub why: Option<String>,
-    /// What to do, as a clause.
-    pub remedy: Option<String>,
-    /// Number of other problems that are errors or warnings.
-    pub others: u64,
-    /// The cluster that it is about, if it is about one.
-    pub cluster: Option<String>,
-    pub fleet: Option<String>,
-    pub locality: Option<Locality>,
-    /// Section of the page that says more: `nodes`, `replicas` or `events`.
-    pub section: Option<String>,
 }
 
 /// A problem that needs attention.
@@ -140,20 +116,6 @@ pub enum Severity {
     Info,
 }
 
-impl Verdict {
-    /// Returns the whole as one sentence.
-    pub fn text(&self) -> String {
-        let mut text = self.what.clone();
-        for (before, part) in [(": ", &self.why), ("; ", &self.remedy)] {
-            if let Some(part) = part {
-                text.push_str(before);
-                text.push_str(part);
-            }
-        }
-        text
-    }
-}
-
 /// One upstream cluster as one fleet of proxies uses it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -196,6 +158,8 @@ pub struct ClusterState {
     /// What the plan of the service costs for the demand of all fleets; `None` without an objective
     /// other than `LEVEL` and without prices that differ.
     pub planned: Option<PlannedCost>,
+    /// How full zones may get before their requests go elsewhere, 0 to 1; `None` with `LEVEL`.
+    pub target_utilization: Option<f64>,
     /// Price of each of `flows`, in US dollars per gigabyte; empty if all have the price of the
     /// host.
     pub flow_usd_per_gigabyte: Vec<f64>,

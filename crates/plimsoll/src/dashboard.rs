@@ -10,7 +10,6 @@ mod clusters;
 mod explanation_cache;
 mod nodes;
 mod replicas;
-mod verdict;
 mod withheld;
 
 use std::collections::BTreeSet;
@@ -198,7 +197,7 @@ fn document(
         subtitle,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         taken_unix_ms: observed.wall_clock.at(now),
-        verdict: Some(verdict::shown(verdict)),
+        verdict: Some(verdict.into()),
         notices: notices(state, observed, &nodes, now),
         cost: state.config().operation.cost.as_ref().into(),
         clusters: clusters::clusters(state, observed.wall_clock, cache, &observed.lines, now),

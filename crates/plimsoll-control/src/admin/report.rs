@@ -54,7 +54,7 @@ pub(super) fn status(
     upstreams: RelayStatus,
     bound: Bound,
     insecure: bool,
-    verdict: &Verdict,
+    verdict: Verdict,
 ) -> Status {
     let fleets = state.fleets();
     let nodes: usize = fleets.iter().map(|(_, members)| members.len()).sum();
@@ -71,7 +71,7 @@ pub(super) fn status(
         insecure,
         admin: bound.admin,
         read_only: bound.read_only,
-        verdict: verdict::verdict(verdict),
+        verdict: verdict.into(),
         fleets: fleets.iter().count(),
         nodes,
         clusters: config.services.len(),

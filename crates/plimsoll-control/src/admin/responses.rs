@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use plimsoll_admin::api::{Cost, PlannedCost, TotalLoad, ZoneLoad};
+use plimsoll_admin::api::{Cost, PlannedCost, TotalLoad, Verdict, ZoneLoad};
 use plimsoll_core::explain::Explanation;
 use plimsoll_core::locality_picking::zone_aware::Reason;
 use plimsoll_core::model::locality::Locality;
@@ -58,21 +58,6 @@ responses! {
         discovery_streams: usize,
         load_reporting_interval_ms: u64,
         configuration: Configuration,
-    }
-    Verdict {
-        severity: &'static str,
-        kind: &'static str,
-        /// All three parts, as one sentence.
-        text: String,
-        what: String,
-        why: Option<String>,
-        remedy: Option<String>,
-        fleet: Option<Arc<str>>,
-        cluster: Option<Arc<str>>,
-        locality: Option<Locality>,
-        /// Path of this API that says more.
-        see: Option<String>,
-        others: usize,
     }
     Relay {
         address: String,

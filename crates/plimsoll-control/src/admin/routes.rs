@@ -165,9 +165,7 @@ async fn status(Extracted(context): Extracted<Context>) -> ApiResult {
     let (bound, insecure) = (context.bound, context.listeners.insecure.any());
     let verdict = context.verdict(LOAD_BUDGET).await?;
     let page = context.handle.inspect(move |state, _| {
-        report::status(
-            state, reloads, streams, upstreams, bound, insecure, &verdict,
-        )
+        report::status(state, reloads, streams, upstreams, bound, insecure, verdict)
     });
     Ok(Json(json!(page.await?)))
 }

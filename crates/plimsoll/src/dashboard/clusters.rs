@@ -78,6 +78,7 @@ pub(super) fn clusters(
             (cluster.now, cluster.now_unknown) = known(&line.now);
             (cluster.enforce, cluster.enforce_unknown) = known(&line.enforce);
             cluster.planned = planned_cost(line);
+            cluster.target_utilization = line.target_utilization;
             add_prices(&mut cluster, &line.cost, cost);
         }
         cluster

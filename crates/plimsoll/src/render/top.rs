@@ -1,9 +1,10 @@
 //! Page of `plimsoll top`: the dashboard document as text. Uses the words and thresholds of the web
 //! dashboard; unknown values are a dash.
 
+use plimsoll_admin::api::Verdict;
 use plimsoll_admin::state::{
     AckStatus, ClusterState, DashboardState, EventState, NodeState, Notice, ReplicasState,
-    Severity, Verdict, ZoneState,
+    Severity, ZoneState,
 };
 
 use super::style::{Style, Tone};
@@ -93,7 +94,7 @@ impl Renderer {
     }
 
     fn verdict(self, verdict: &Verdict) -> String {
-        let tone = match verdict.level.as_str() {
+        let tone = match verdict.severity.as_str() {
             "error" => Tone::Bad,
             "warning" => Tone::Warning,
             "fine" => Tone::Good,
@@ -104,8 +105,7 @@ impl Renderer {
             1 => " (and 1 other problem)".to_owned(),
             others => format!(" (and {others} other problems)"),
         };
-        let text = verdict.text();
-        self.line("", &format!("{text}{others}"), tone)
+        self.line("", &format!("{}{others}", verdict.text), tone)
     }
 
     fn cluster(self, cluster: &ClusterState, now_unix_ms: u64) -> String {
@@ -432,10 +432,8 @@ mod tests {
             version: "0.1.0".to_owned(),
             taken_unix_ms: 10_000,
             verdict: Some(Verdict {
-                level: "error".to_owned(),
-                what: "a serves 150 % of its load line".to_owned(),
-                why: Some("mode SHADOW".to_owned()),
-                remedy: Some("set ENFORCE".to_owned()),
+                severity: "error".to_owned(),
+                text: "a serves 150 % of its load line: mode SHADOW; set ENFORCE".to_owned(),
                 others: 2,
                 ..Verdict::default()
             }),

@@ -88,7 +88,6 @@ fn prices(cost: &Cost) -> Prices {
 pub fn planned_cost(line: &LoadLine) -> Option<PlannedCost> {
     let bill = line.bill?;
     Some(PlannedCost {
-        target_utilization: line.target_utilization,
         usd_per_month: rounded(bill.objective),
         level_usd_per_month: rounded(bill.level),
         last_percent_usd_per_month: bill.last_percent.map(rounded),

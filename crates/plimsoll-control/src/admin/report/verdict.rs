@@ -1,26 +1,26 @@
-//! The verdict in `/api/v1/status`.
+//! The verdict in `/api/v1/status` and in the document of the dashboard.
 
-use std::sync::Arc;
-
+use plimsoll_admin::api::Verdict as Shown;
 use plimsoll_serve::http_client::with_query;
 
-use super::super::responses;
 use crate::verdict::{LookAt, Verdict};
 
-pub(super) fn verdict(verdict: &Verdict) -> responses::Verdict {
-    let (fleet, cluster, locality) = verdict.look_at.parts();
-    responses::Verdict {
-        severity: verdict.severity.name(),
-        kind: verdict.kind,
-        text: verdict.text(),
-        what: verdict.what.clone(),
-        why: verdict.why.clone(),
-        remedy: verdict.remedy.clone(),
-        fleet: fleet.map(Arc::clone),
-        cluster: cluster.map(Arc::clone),
-        locality: locality.cloned(),
-        see: see(&verdict.look_at),
-        others: verdict.others,
+impl From<Verdict> for Shown {
+    fn from(verdict: Verdict) -> Self {
+        let (fleet, cluster, locality) = verdict.look_at.parts();
+        Self {
+            severity: verdict.severity.name().to_owned(),
+            kind: verdict.kind.to_owned(),
+            text: verdict.text(),
+            fleet: fleet.map(ToString::to_string),
+            cluster: cluster.map(ToString::to_string),
+            locality: locality.cloned(),
+            see: see(&verdict.look_at),
+            others: u64::try_from(verdict.others).unwrap_or(u64::MAX),
+            what: verdict.what,
+            why: verdict.why,
+            remedy: verdict.remedy,
+        }
     }
 }
 

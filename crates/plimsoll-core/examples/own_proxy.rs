@@ -13,16 +13,11 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use plimsoll_core::balancer::Balancer;
-use plimsoll_core::host::{Host, RequestOutcome};
-use plimsoll_core::model::assignment::{AssignmentParts, ClusterLoadAssignment, LocalityParts};
-use plimsoll_core::model::cluster::{ClusterConfig, ClusterConfigParts, LocalityPolicy};
-use plimsoll_core::model::locality::Locality;
-use plimsoll_core::model::zone_aware::{LocalityBasis, ZoneAware, ZoneAwareParts};
-use plimsoll_core::picker::{PickArgs, Picker};
-use plimsoll_core::publish::{self, Publisher};
-use plimsoll_core::snapshot::RoutingSnapshot;
-use plimsoll_core::{rng::Xoshiro256, time::Instant};
+use plimsoll_core::embed::{
+    AssignmentParts, Balancer, ClusterConfig, ClusterConfigParts, ClusterLoadAssignment, Host,
+    Instant, Locality, LocalityBasis, LocalityParts, LocalityPolicy, PickArgs, Picker, Publisher,
+    RequestOutcome, RoutingSnapshot, Xoshiro256, ZoneAware, ZoneAwareParts, channel,
+};
 use tokio::net::{TcpListener, TcpStream};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -133,7 +128,7 @@ async fn main() -> Result<(), BoxError> {
 
     let started = std::time::Instant::now();
     let mut balancer = Balancer::new(Arc::new(settings()?), own, now(started));
-    let (publisher, reader) = publish::channel(balancer.initial_snapshot(now(started)));
+    let (publisher, reader) = channel(balancer.initial_snapshot(now(started)));
     balancer.handle_assignment(upstream, now(started));
     tokio::spawn(drive(balancer, publisher, fleet, started));
 

@@ -31,24 +31,18 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use plimsoll_core::balancer::Balancer;
-//! use plimsoll_core::host::RequestOutcome;
-//! use plimsoll_core::model::assignment::{
-//!     AssignmentParts, ClusterLoadAssignment, LbEndpoint, LocalityParts,
+//! use plimsoll_core::embed::{
+//!     AssignmentParts, Balancer, ClusterConfig, ClusterConfigParts, ClusterLoadAssignment,
+//!     Instant, LbEndpoint, Locality, LocalityParts, PickArgs, PickResult, Picker,
+//!     RequestOutcome, Xoshiro256, channel,
 //! };
-//! use plimsoll_core::model::cluster::{ClusterConfig, ClusterConfigParts};
-//! use plimsoll_core::model::locality::Locality;
-//! use plimsoll_core::picker::{PickArgs, Picker, PickResult};
-//! use plimsoll_core::publish;
-//! use plimsoll_core::rng::Xoshiro256;
-//! use plimsoll_core::time::Instant;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let now = Instant::ORIGIN; // drivers read their clock here
 //! let parts = ClusterConfigParts { name: "orders".into(), ..Default::default() };
 //! let config = Arc::new(ClusterConfig::try_new(parts)?);
 //! let mut balancer = Balancer::new(config, Locality::zone_only("a"), now);
-//! let (mut publisher, reader) = publish::channel(balancer.initial_snapshot(now));
+//! let (mut publisher, reader) = channel(balancer.initial_snapshot(now));
 //!
 //! let locality = LocalityParts {
 //!     locality: Locality::zone_only("a"),
@@ -80,6 +74,7 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | [`embed`] | what an own proxy or client needs, in one list: the stable part |
 //! | [`model`] | xDS resources as checked types: clusters, assignments, localities, reports |
 //! | [`balancer`], [`snapshot`], [`publish`], [`picker`], [`host`] | the path from an update to a pick |
 //! | [`counts`], [`locality_picking`], [`host_source`] | the arithmetic behind a snapshot |
@@ -102,6 +97,7 @@ pub mod balancer;
 pub mod counts;
 #[doc(hidden)]
 pub mod edf;
+pub mod embed;
 #[doc(hidden)]
 pub mod endpoint_picking;
 pub mod event;

@@ -18,7 +18,7 @@ combinations_of() {
     plimsoll-orca) echo none ;;
     plimsoll-xds) echo none clock,oob messages driver tls ;;
     plimsoll-client)
-      echo none reqwest,metrics,prometheus reqwest-middleware tonic,xds,metrics,opentelemetry tls,xds,prometheus \
+      echo none reqwest,metrics,prometheus,unstable-proxy reqwest-middleware tonic,xds,metrics,opentelemetry tls,xds,prometheus,unstable-proxy \
         tls-aws-lc-rs,tonic,opentelemetry tls-ring,yaml,opentelemetry default
       ;;
     # `plimsoll` without features. `etcd` without `schema` is in no build.

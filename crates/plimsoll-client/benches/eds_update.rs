@@ -83,8 +83,8 @@ async fn wait(done: impl Fn() -> bool) {
 /// Starts a client whose cluster has one host.
 async fn connect(server: &Management) -> Client {
     let mut options = xds_options(server.address, Variant::Sotw);
-    options.clusters = vec!["orders".into()];
-    let client = Client::builder().xds(options).try_build().unwrap();
+    options = options.clusters(["orders"]);
+    let client = Client::builder().xds(options).build().unwrap();
     wait(|| {
         let snapshot = client.snapshot("orders");
         snapshot.is_some_and(|snapshot| snapshot.hosts().count() == 1)

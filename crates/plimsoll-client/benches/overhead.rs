@@ -20,7 +20,7 @@ use hyper::client::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use plimsoll_client::{Client, ClusterService, HttpVersion, UpstreamOptions};
+use plimsoll_client::{Client, Cluster, ClusterService, HttpVersion, UpstreamOptions};
 use plimsoll_core::model::assignment::{
     AssignmentParts, ClusterLoadAssignment, LbEndpoint, LocalityParts,
 };
@@ -158,12 +158,12 @@ fn service(address: SocketAddr, hosts: u8, http_version: HttpVersion) -> Cluster
     };
     let client = Client::builder()
         .locality(Locality::zone_only("a"))
-        .cluster_with_endpoints(
-            parse_cluster("name: orders").unwrap(),
-            endpoints.unwrap(),
-            options,
+        .cluster(
+            Cluster::from(parse_cluster("name: orders").unwrap())
+                .options(options)
+                .assignment(endpoints.unwrap()),
         )
-        .try_build()
+        .build()
         .unwrap();
     client.service("orders").unwrap()
 }

@@ -7,7 +7,6 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Router, routing::get};
 use plimsoll_client::{Client, Cluster, Policy, ReqwestService};
-use tower_service::Service as _;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -18,10 +17,10 @@ struct App {
     orders: ReqwestService,
 }
 
-async fn latest(State(mut app): State<App>) -> Result<String, (StatusCode, String)> {
+async fn latest(State(app): State<App>) -> Result<String, (StatusCode, String)> {
     let text = async {
         let request = app.http.get("http://orders/").build()?;
-        let response = app.orders.call(request).await?;
+        let response = app.orders.send(request).await?;
         Ok::<_, BoxError>(response.error_for_status()?.text().await?)
     };
     text.await
@@ -51,7 +50,7 @@ async fn main() -> Result<(), BoxError> {
         .zone("zone-a")
         .demand([("zone-a", 50), ("zone-b", 25), ("zone-c", 25)])
         .cluster(orders)
-        .try_build()?;
+        .build()?;
     let app = App {
         http: reqwest::Client::new(),
         orders: client.service("orders")?.into(),

@@ -36,6 +36,6 @@ fn connect(local: SocketAddr, remote: SocketAddr) -> Result<Channel, BoxError> {
         .zone("a", [local])
         .zone("b", [remote])
         .http2();
-    let client = Client::builder().zone("a").cluster(greeter).try_build()?;
+    let client = Client::builder().zone("a").cluster(greeter).build()?;
     Ok(client.service("greeter")?.into())
 }

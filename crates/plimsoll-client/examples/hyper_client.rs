@@ -20,10 +20,7 @@ async fn main() -> Result<(), BoxError> {
     let orders = Cluster::new("orders")
         .zone("zone-a", &addresses)
         .policy(Policy::least_request());
-    let client = Client::builder()
-        .zone("zone-a")
-        .cluster(orders)
-        .try_build()?;
+    let client = Client::builder().zone("zone-a").cluster(orders).build()?;
 
     let http = legacy::Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
     let mut balanced = client.layer("orders")?.layer(http);

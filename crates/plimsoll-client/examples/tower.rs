@@ -6,9 +6,7 @@
 
 use std::time::Duration;
 
-use http::Request;
-use http_body_util::{BodyExt as _, Empty};
-use plimsoll_client::{Client, Cluster, Policy, RequestOptions};
+use plimsoll_client::{Client, Cluster, Policy, Request, RequestBody, RequestOptions};
 use tower_service::Service as _;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -20,22 +18,19 @@ async fn main() -> Result<(), BoxError> {
         .zone("a", &addresses)
         .policy(Policy::least_request())
         .connect_timeout(Duration::from_secs(1));
-    let client = Client::builder().zone("a").cluster(orders).try_build()?;
+    let client = Client::builder().zone("a").cluster(orders).build()?;
     // A service belongs to one task; its clones share connections and balancing.
-    let mut orders = client.service("orders")?.with_defaults(RequestOptions {
-        timeout: Some(Duration::from_secs(2)),
-        ..RequestOptions::default()
-    });
+    let options = RequestOptions::new().timeout(Duration::from_secs(2));
+    let mut orders = client.service("orders")?.with_defaults(options);
     for _ in 0..4 {
-        let request = Request::get("http://orders/").body(Empty::<bytes::Bytes>::new())?;
+        let request = Request::get("http://orders/").body(RequestBody::empty())?;
         let response = orders.call(request).await?;
         let status = response.status();
-        let body = response.into_body().collect().await?.to_bytes();
-        println!("{status} {}", String::from_utf8_lossy(&body));
+        println!("{status} {}", response.into_body().text().await?);
     }
     // Endpoints may change at any time; requests in flight finish on their hosts.
     let moved = Cluster::new("orders").zone("b", &addresses);
-    client.update_endpoints(moved.try_into_endpoints()?).await?;
+    client.update_endpoints(moved.build_endpoints()?).await?;
     println!("{:?}", client.explain("orders").await?.state);
     Ok(())
 }

@@ -4,14 +4,10 @@
 //! COLLECTOR ADDRESS...`, where COLLECTOR is a URI such as `http://127.0.0.1:4317`.
 #![expect(clippy::print_stdout, reason = "an example")]
 
-use bytes::Bytes;
-use http::Request;
-use http_body_util::{BodyExt as _, Empty};
 use opentelemetry_otlp::{SpanExporter, WithExportConfig as _};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SdkTracerProvider;
-use plimsoll_client::{Client, Cluster, ExportRuntime};
-use tower_service::Service as _;
+use plimsoll_client::{Client, Cluster, ExportRuntime, Request};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -43,15 +39,15 @@ async fn main() -> Result<(), BoxError> {
         .zone("zone-a")
         .cluster(Cluster::new("orders").zone("zone-a", &addresses))
         .tracer_provider(&provider)
-        .try_build()?;
+        .build()?;
 
-    let mut orders = client.service("orders")?;
+    let orders = client.service("orders")?;
     for _ in 0..4 {
-        let request = Request::get("http://orders/").body(Empty::<Bytes>::new())?;
-        let response = orders.call(request).await?;
+        let response = orders
+            .send(Request::get("http://orders/").body(())?)
+            .await?;
         let status = response.status();
-        let body = response.into_body().collect().await?.to_bytes();
-        println!("{status} {}", String::from_utf8_lossy(&body));
+        println!("{status} {}", response.into_body().text().await?);
     }
     // Blocks this thread, the only one of the program's runtime, until the spans are sent.
     provider.shutdown()?;

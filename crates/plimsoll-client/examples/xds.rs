@@ -4,10 +4,7 @@
 //! of gRPC's bootstrap in `GRPC_XDS_BOOTSTRAP`; `plimsoll bootstrap grpc` prints one.
 #![expect(clippy::print_stdout, reason = "an example")]
 
-use http::Request;
-use http_body_util::{BodyExt as _, Empty};
-use plimsoll_client::{Client, XdsOptions};
-use tower_service::Service as _;
+use plimsoll_client::{Client, Request};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -16,15 +13,13 @@ async fn main() -> Result<(), BoxError> {
     let target = std::env::args()
         .nth(1)
         .unwrap_or_else(|| "xds:///orders".to_owned());
-    let client = Client::builder().xds(XdsOptions::from_env()?).try_build()?;
+    let client = Client::from_env()?;
     // Returns once there are routes; fails if the server does not have the target.
-    let mut service = client.target(&target).await?;
+    let service = client.target(&target).await?;
     for _ in 0..4 {
-        let request = Request::get("/").body(Empty::<bytes::Bytes>::new())?;
-        let response = service.call(request).await?;
+        let response = service.send(Request::get("/").body(())?).await?;
         let status = response.status();
-        let body = response.into_body().collect().await?.to_bytes();
-        println!("{status} {}", String::from_utf8_lossy(&body));
+        println!("{status} {}", response.into_body().text().await?);
     }
     for cluster in client.cluster_names() {
         let explained = client.explain(&cluster).await?;
@@ -33,5 +28,7 @@ async fn main() -> Result<(), BoxError> {
             explained.state, explained.fractions
         );
     }
+    // Reports the last requests to the server.
+    client.shutdown().await?;
     Ok(())
 }

@@ -1,19 +1,15 @@
 //! [`Client`]: handle to the clusters of a process and to the tasks behind them.
 
-#[cfg(feature = "xds")]
-use std::any::Any;
 use std::net::SocketAddr;
 use std::sync::Arc;
-#[cfg(all(feature = "tonic", feature = "xds"))]
-use std::sync::Weak;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use plimsoll_core::event::Event;
 use plimsoll_core::explain::Explanation;
 use plimsoll_core::locality_picking::demand::FractionMap;
 use plimsoll_core::model::assignment::ClusterLoadAssignment;
-use plimsoll_core::model::cluster::ClusterConfig;
 use plimsoll_core::model::health::HealthSignal;
 use plimsoll_core::model::load_report::ClusterLoadStats;
 use plimsoll_core::model::locality::Locality;
@@ -21,21 +17,17 @@ use plimsoll_core::model::metadata::Metadata;
 #[cfg(feature = "xds")]
 use plimsoll_core::rng::Xoshiro256;
 use plimsoll_core::snapshot::RoutingSnapshot;
-use plimsoll_core::stats::Families;
 use plimsoll_core::time::Instant;
 use plimsoll_xds::clock::Clock;
 use plimsoll_xds::lrs::ClusterSelection;
-#[cfg(feature = "xds")]
-use plimsoll_xds::route::RouteConfiguration;
-use plimsoll_xds::upstream::{ClusterEndpoints, UpstreamCluster, UpstreamOptions};
-#[cfg(feature = "xds")]
-use tokio::sync::watch;
+use plimsoll_xds::upstream::ClusterEndpoints;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::cluster::Cluster;
 use crate::cluster::initial_fetch::InitialFetch;
 use crate::cluster::manager::{Clusters, StatedDemand, Update};
 use crate::cluster::status::ClusterStatus;
+use crate::config::{self, Hosts};
 use crate::error::{Error, ErrorKind};
 use crate::metrics::{self, Stats};
 use crate::service::ClusterService;
@@ -43,13 +35,18 @@ use crate::service::layer::ClusterLayer;
 #[cfg(feature = "xds")]
 use crate::upstream::endpoint::next_draw;
 #[cfg(feature = "xds")]
-use crate::xds::subscriber::{SubscribeCommand, XdsHandle};
+use crate::xds::XdsStatus;
 #[cfg(feature = "xds")]
-use crate::xds::{Subscriptions, XdsStatus};
+use crate::xds::subscriber::XdsHandle;
 
 mod builder;
 mod features;
+#[cfg(feature = "unstable-proxy")]
+mod proxy;
 mod readiness;
+#[cfg(feature = "xds")]
+mod shared;
+mod shutdown;
 #[cfg(feature = "xds")]
 mod targets;
 
@@ -57,8 +54,9 @@ pub use builder::ClientBuilder;
 
 /// Handle to the clusters of a process: creates services, changes clusters, explains routing.
 ///
-/// Create one per process with [`Client::builder`]. Clones are cheap and share everything; the
-/// tasks behind a client end with its last clone.
+/// Create one per process with [`Client::builder`], or get the one of gRPC's bootstrap with
+/// `Client::from_env`. Clones are cheap and share everything. The tasks behind a client end with
+/// its last clone and its last service, or with [`Client::shutdown`].
 #[derive(Clone, Debug)]
 pub struct Client(Arc<Inner>);
 
@@ -70,23 +68,13 @@ struct Inner {
     #[cfg(feature = "xds")]
     xds: Option<XdsHandle>,
     initial_fetch: Arc<InitialFetch>,
+    shutdown_timeout: Duration,
     #[cfg(feature = "xds")]
     seeds: AtomicU64,
 }
 
-#[cfg(all(feature = "tonic", feature = "xds"))]
-#[derive(Debug)]
-pub(crate) struct WeakClient(Weak<Inner>);
-
-#[cfg(all(feature = "tonic", feature = "xds"))]
-impl WeakClient {
-    pub(crate) fn upgrade(&self) -> Option<Client> {
-        self.0.upgrade().map(Client)
-    }
-}
-
 impl Client {
-    /// Returns a builder; [`ClientBuilder::try_build`] starts the client.
+    /// Returns a builder; [`ClientBuilder::build`] starts the client.
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()
     }
@@ -102,7 +90,7 @@ impl Client {
     /// use plimsoll_client::{Client, Cluster, ErrorKind};
     ///
     /// let cluster = Cluster::new("orders").endpoints(["10.0.0.1:80"]);
-    /// let client = Client::builder().cluster(cluster).try_build()?;
+    /// let client = Client::builder().cluster(cluster).build()?;
     /// assert_eq!(client.service("orders")?.cluster_name(), "orders");
     /// assert_eq!(client.service("users").unwrap_err().kind(), ErrorKind::UnknownCluster);
     /// # Ok(())
@@ -115,7 +103,7 @@ impl Client {
     /// Like [`Self::service`], with the connections of one pool: for programs with a runtime per
     /// core, where a request must not wake another core. See [`ClientBuilder::pools`].
     pub fn service_on(&self, cluster: &str, pool: usize) -> Result<ClusterService, Error> {
-        Ok(ClusterService::new(self.find(cluster)?, pool))
+        Ok(ClusterService::new(self.clone(), self.find(cluster)?, pool))
     }
 
     pub(crate) fn find(&self, cluster: &str) -> Result<Arc<Cluster>, Error> {
@@ -142,7 +130,7 @@ impl Client {
     /// # }
     /// ```
     pub fn layer(&self, cluster: &str) -> Result<ClusterLayer, Error> {
-        Ok(ClusterLayer::new(self.find(cluster)?))
+        Ok(ClusterLayer::new(self.clone(), self.find(cluster)?))
     }
 
     /// Waits until all clusters have endpoints and all targets have routes: those of the builder,
@@ -163,90 +151,10 @@ impl Client {
         Some(xds.status.borrow().clone())
     }
 
-    /// Replaces the subscriptions to route configurations by name and to endpoints of the program's
-    /// own clusters. For programs with their own listeners, such as a proxy. Add the clusters first
-    /// ([`Self::set_upstream`]).
+    /// Whether the client takes requests: it was not shut down, and its runtime has not ended.
     #[cfg(feature = "xds")]
-    pub async fn subscribe(&self, subscriptions: Subscriptions) -> Result<(), Error> {
-        let command = SubscribeCommand::Replace(subscriptions);
-        let sent = self.xds()?.commands.send(command).await;
-        sent.map_err(|_| Error::runtime_ended())
-    }
-
-    /// Newest accepted version of a subscribed route configuration, once its clusters are known.
-    #[cfg(feature = "xds")]
-    pub fn route_configuration(&self, name: &str) -> Option<Arc<RouteConfiguration>> {
-        let xds = self.0.xds.as_ref()?;
-        let routes = xds.routes.load();
-        Some(Arc::clone(&routes.subscribed.get(name)?.configuration))
-    }
-
-    /// Result of [`XdsOptions::compile_routes`] for a subscribed route configuration, if it is a
-    /// `T`.
-    ///
-    /// [`XdsOptions::compile_routes`]: crate::XdsOptions::compile_routes
-    #[cfg(feature = "xds")]
-    pub fn compiled_routes<T: Any + Send + Sync>(&self, name: &str) -> Option<Arc<T>> {
-        let xds = self.0.xds.as_ref()?;
-        let routes = xds.routes.load();
-        let compiled = routes.subscribed.get(name)?.compiled.clone()?;
-        compiled.downcast().ok()
-    }
-
-    /// Listeners of the management server (LDS), by name, each with its resource version and the
-    /// result of [`XdsOptions::compile_listeners`] if that is a `T`.
-    ///
-    /// [`XdsOptions::compile_listeners`]: crate::XdsOptions::compile_listeners
-    #[cfg(feature = "xds")]
-    pub fn compiled_listeners<T: Any + Send + Sync>(&self) -> Vec<(Arc<str>, Arc<str>, Arc<T>)> {
-        let Some(xds) = &self.0.xds else {
-            return Vec::new();
-        };
-        let routes = xds.routes.load();
-        let listeners = routes.listeners.iter();
-        listeners
-            .filter_map(|(name, listener)| {
-                let compiled = Arc::clone(&listener.compiled).downcast().ok()?;
-                Some((Arc::clone(name), Arc::clone(&listener.version), compiled))
-            })
-            .collect()
-    }
-
-    /// Type and name of subscribed resources that have neither arrived nor, except for routes, are
-    /// known not to exist; the name `*` stands for all resources of a type. Empty without a
-    /// management server.
-    #[cfg(feature = "xds")]
-    pub async fn pending_resources(&self) -> Result<Vec<(Arc<str>, Arc<str>)>, Error> {
-        let Some(xds) = &self.0.xds else {
-            return Ok(Vec::new());
-        };
-        let (reply, pending) = oneshot::channel();
-        xds.commands
-            .send(SubscribeCommand::Pending(reply))
-            .await
-            .map_err(|_| Error::runtime_ended())?;
-        let pending = pending.await.map_err(|_| Error::runtime_ended())?;
-        // Resources that have arrived are in use when this returns.
-        self.flush().await?;
-        Ok(pending.into_iter().collect())
-    }
-
-    /// Watches a counter that changes whenever routes or listeners are updated; `None` without a
-    /// management server.
-    #[cfg(feature = "xds")]
-    pub fn routes_changed(&self) -> Option<watch::Receiver<u64>> {
-        self.0.xds.as_ref().map(|xds| xds.routed.clone())
-    }
-
-    /// Whether the client is of no use any more, because its runtime has ended.
-    #[cfg(all(feature = "tonic", feature = "xds"))]
-    pub(crate) fn runtime_ended(&self) -> bool {
-        self.0.initial_fetch.runtime_ended()
-    }
-
-    #[cfg(all(feature = "tonic", feature = "xds"))]
-    pub(crate) fn downgrade(&self) -> WeakClient {
-        WeakClient(Arc::downgrade(&self.0))
+    pub(crate) fn is_open(&self) -> bool {
+        self.0.initial_fetch.lifecycle.is_open()
     }
 
     #[cfg(feature = "xds")]
@@ -270,29 +178,42 @@ impl Client {
         self.0.clusters.load().keys().cloned().collect()
     }
 
-    /// Counter that is incremented when a cluster is added or removed, and only then. A service
-    /// from an earlier epoch may belong to a removed cluster.
-    pub fn cluster_epoch(&self) -> u64 {
-        self.0.cluster_epoch.load(Ordering::Acquire)
-    }
-
-    /// Adds a cluster, or replaces the settings of an existing one. Requests in flight and the
-    /// state of hosts are kept. Once this returns, [`Self::service`] finds the cluster.
-    pub async fn set_cluster(
-        &self,
-        config: ClusterConfig,
-        options: UpstreamOptions,
-    ) -> Result<(), Error> {
-        features::check(config.name(), &options)?;
-        self.update(Update::Cluster(Arc::new(config), Arc::new(options)))
-            .await?;
-        self.flush().await
-    }
-
-    /// Like [`Self::set_cluster`], for a cluster in Envoy's format with its listed endpoints.
-    pub async fn set_upstream(&self, cluster: UpstreamCluster) -> Result<(), Error> {
-        features::check(cluster.config.name(), &cluster.options)?;
-        self.update(Update::Upstream(Arc::new(cluster))).await?;
+    /// Adds a cluster, or replaces the settings and hosts of an existing one. A [`Cluster`] that
+    /// names no hosts keeps those that it has. Requests in flight and the state of hosts that stay
+    /// are kept. Once this returns, [`Self::service`] finds the cluster.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use plimsoll_client::{Client, Cluster, Policy};
+    ///
+    /// let client = Client::builder().build()?;
+    /// let orders = Cluster::new("orders").endpoints(["10.0.0.1:80"]);
+    /// client.set_cluster(orders).await?;
+    /// let least_request = Cluster::new("orders").policy(Policy::least_request());
+    /// client.set_cluster(least_request).await?;
+    /// assert_eq!(client.snapshot("orders").unwrap().hosts().count(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// [`Cluster`]: crate::Cluster
+    pub async fn set_cluster(&self, cluster: impl Into<config::Cluster>) -> Result<(), Error> {
+        let (cluster, hosts) = cluster.into().build_with_hosts()?;
+        let name = Arc::clone(cluster.config.name());
+        features::check(&name, &cluster.options)?;
+        let settings = || {
+            let (config, options) = (cluster.config.clone(), cluster.options.clone());
+            Update::Cluster(Arc::new(config), Arc::new(options))
+        };
+        match hosts {
+            Hosts::Unchanged => self.update(settings()).await?,
+            Hosts::Assigned(endpoints) => {
+                self.update(settings()).await?;
+                self.update(Update::Endpoints(name, endpoints)).await?;
+            }
+            Hosts::Listed => self.update(Update::Upstream(Arc::new(cluster))).await?,
+        }
         self.flush().await
     }
 
@@ -311,9 +232,9 @@ impl Client {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # use plimsoll_client::{Client, Cluster};
     /// # let cluster = Cluster::new("orders").zone("zone-a", ["10.0.0.2:80"]);
-    /// # let client = Client::builder().cluster(cluster).try_build()?;
+    /// # let client = Client::builder().cluster(cluster).build()?;
     /// let now = Cluster::new("orders").zone("zone-a", ["10.0.0.1:80"]);
-    /// client.update_endpoints(now.try_into_endpoints()?).await?;
+    /// client.update_endpoints(now.build_endpoints()?).await?;
     /// assert_eq!(client.snapshot("orders").unwrap().hosts().count(), 1);
     /// # Ok(())
     /// # }
@@ -325,15 +246,6 @@ impl Client {
         let endpoints = endpoints.into();
         let name = Arc::clone(endpoints.assignment.cluster_name());
         self.update(Update::Endpoints(name, endpoints)).await?;
-        self.flush().await
-    }
-
-    /// Uses the endpoints of one of the program's own clusters as the fleet (the processes like
-    /// this one), from the cluster's next update on; call this before [`Self::set_upstream`]. Do
-    /// not also subscribe to the fleet: see [`Subscriptions::local_cluster_name`].
-    pub async fn set_local_cluster(&self, cluster: Option<&str>) -> Result<(), Error> {
-        let cluster = cluster.map(Arc::from);
-        self.update(Update::LocalCluster(cluster)).await?;
         self.flush().await
     }
 
@@ -353,7 +265,7 @@ impl Client {
     /// # use plimsoll_client::{Client, Cluster};
     /// # let cluster = Cluster::new("orders").zone("zone-a", ["10.0.0.1:80"]);
     /// # let cluster = cluster.zone("zone-b", ["10.0.0.2:80"]);
-    /// # let client = Client::builder().zone("zone-a").cluster(cluster).try_build()?;
+    /// # let client = Client::builder().zone("zone-a").cluster(cluster).build()?;
     /// client.set_demand([("zone-a", 3), ("zone-b", 1)]).await?;
     /// # Ok(())
     /// # }
@@ -371,7 +283,7 @@ impl Client {
         self.update(Update::StatedDemand(stated)).await?;
         checked
             .await
-            .map_err(|_| Error::runtime_ended())?
+            .map_err(|_| self.ended())?
             .map_err(builder::invalid)?;
         self.flush().await
     }
@@ -416,7 +328,7 @@ impl Client {
             reply,
         };
         self.update(update).await?;
-        stats.await.map_err(|_| Error::runtime_ended())
+        stats.await.map_err(|_| self.ended())
     }
 
     /// Explains how requests to a cluster are routed: routing state, preconditions, the share of
@@ -426,10 +338,7 @@ impl Client {
         self.update(Update::Explain(cluster.into(), reply)).await?;
         let message = format!("unknown cluster {cluster:?}");
         let unknown = || Error::new(ErrorKind::UnknownCluster, message);
-        answer
-            .await
-            .map_err(|_| Error::runtime_ended())?
-            .ok_or_else(unknown)
+        answer.await.map_err(|_| self.ended())?.ok_or_else(unknown)
     }
 
     /// Explains how requests to one subset of a cluster are routed: the subset with exactly this
@@ -457,7 +366,7 @@ impl Client {
     pub async fn cluster_statuses(&self) -> Result<Vec<ClusterStatus>, Error> {
         let (reply, answer) = oneshot::channel();
         self.update(Update::Status(reply)).await?;
-        answer.await.map_err(|_| Error::runtime_ended())
+        answer.await.map_err(|_| self.ended())
     }
 
     /// Newest snapshot of a cluster: its hosts with their counters and load reports.
@@ -498,11 +407,6 @@ impl Client {
         metrics::meter::register(&self.0.clusters, meter);
     }
 
-    /// Returns all metrics with their values, for a custom metrics page.
-    pub fn metric_families(&self) -> Families {
-        metrics::families(&self.0.clusters.load())
-    }
-
     /// Returns the counters and gauges of all clusters at present, without a metrics library.
     ///
     /// ```
@@ -518,18 +422,20 @@ impl Client {
         metrics::stats(&self.0.clusters.load())
     }
 
+    /// Why the tasks of the client do not answer.
+    #[cold]
+    pub(crate) fn ended(&self) -> Error {
+        self.0.initial_fetch.lifecycle.error()
+    }
+
     /// Waits until the snapshots with all earlier updates are published.
     async fn flush(&self) -> Result<(), Error> {
         let (reply, done) = oneshot::channel();
         self.update(Update::Flush(reply)).await?;
-        done.await.map_err(|_| Error::runtime_ended())
+        done.await.map_err(|_| self.ended())
     }
 
     async fn update(&self, update: Update) -> Result<(), Error> {
-        self.0
-            .updates
-            .send(update)
-            .await
-            .map_err(|_| Error::runtime_ended())
+        self.0.updates.send(update).await.map_err(|_| self.ended())
     }
 }

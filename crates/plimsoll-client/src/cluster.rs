@@ -35,6 +35,7 @@ pub(crate) mod backlog;
 pub(crate) mod dns;
 mod event_log;
 pub(crate) mod initial_fetch;
+pub(crate) mod lifecycle;
 pub(crate) mod managed;
 pub(crate) mod manager;
 #[cfg(feature = "yaml")]
@@ -110,8 +111,11 @@ impl Cluster {
         let mut ready = self.ready.clone();
         match until(self.fetch_deadline, ready.wait_for(|ready| *ready)).await {
             Some(Ok(_)) => Ok(()),
-            Some(Err(_)) if self.initial_fetch.runtime_ended() => Err(Error::runtime_ended()),
-            Some(Err(_)) => Err(Error::closed()),
+            Some(Err(_)) if self.initial_fetch.lifecycle.is_open() => {
+                let message = format!("cluster {} was removed", self.name);
+                Err(Error::new(ErrorKind::UnknownCluster, message).with_cluster(&self.name))
+            }
+            Some(Err(_)) => Err(self.initial_fetch.lifecycle.error()),
             None => Err(self.not_ready()),
         }
     }
@@ -122,7 +126,7 @@ impl Cluster {
             return Ok(None);
         };
         let fallback = match error.kind() {
-            ErrorKind::Closed => None,
+            ErrorKind::Closed | ErrorKind::UnknownCluster => None,
             _ => self.initial_fetch.fall_back(&self.waiting()),
         };
         // The fallback cluster itself may have no endpoints yet.

@@ -35,6 +35,7 @@ mod tls;
 mod yaml;
 
 pub use cluster::Cluster;
+pub(crate) use cluster::Hosts;
 pub use endpoint::Endpoint;
 pub use endpoint_policy::{
     ClientSideWeightedRoundRobinPolicy, LeastRequestPolicy, MaglevPolicy, RandomPolicy,

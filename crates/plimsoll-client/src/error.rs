@@ -23,7 +23,7 @@ pub(crate) type SharedSource = Arc<dyn std::error::Error + Send + Sync>;
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # use plimsoll_client::{Client, Cluster};
 /// # let orders = Cluster::new("orders").endpoints(["127.0.0.1:1"]);
-/// # let client = Client::builder().cluster(orders).try_build()?;
+/// # let client = Client::builder().cluster(orders).build()?;
 /// # use tower_service::Service as _;
 /// # let request = http::Request::get("/").body(http_body_util::Empty::<bytes::Bytes>::new())?;
 /// # let mut orders = client.service("orders")?;
@@ -72,8 +72,8 @@ pub enum ErrorKind {
     Timeout,
     /// The connection failed while the request was in flight.
     Transport,
-    /// The client was dropped before its cluster had endpoints, or the runtime that it was built on
-    /// has ended: nothing updates its clusters any more.
+    /// The client was [shut down](crate::Client::shutdown), or the runtime that it was built on has
+    /// ended: nothing updates its clusters any more.
     Closed,
 }
 

@@ -45,7 +45,7 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::fro
 ///     "xds_servers": [{"server_uri": "10.0.0.1:18000", "channel_creds": [{"type": "insecure"}]}],
 ///     "node": {"id": "checkout-1", "cluster": "checkout", "locality": {"zone": "zone-a"}}
 /// }"#;
-/// let options = XdsOptions { variant: Variant::Delta, ..XdsOptions::from_bootstrap(bootstrap)? };
+/// let options = XdsOptions::from_bootstrap(bootstrap)?.variant(Variant::Delta);
 /// assert_eq!(options.locality().zone(), "zone-a");
 /// # Ok::<(), plimsoll_client::Error>(())
 /// ```
@@ -53,30 +53,19 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::fro
 /// [`ClientBuilder::xds`]: crate::ClientBuilder::xds
 #[derive(Clone, Debug)]
 pub struct XdsOptions {
-    pub server: ConnectOptions,
-    /// Fallback servers, best first: the next one is used while those before it cannot be reached
-    /// and a resource is missing (gRFC A71).
-    pub fallback: Vec<ConnectOptions>,
-    /// Node id, fleet (`cluster`) and locality of this process.
-    pub node: Node,
-    pub variant: Variant,
-    /// Subscribes to all clusters (wildcard), not only to those that routes name.
-    pub all_clusters: bool,
-    pub clusters: Vec<Arc<str>>,
-    /// Name of the assignment of the fleet, the processes like this one. Subscribed to while any
-    /// cluster uses it, for example with zone-aware routing or locality weights.
-    pub local_cluster_name: Arc<str>,
-    pub load_reporting: LoadReporting,
-    /// Template of listener names; `%s` is replaced by the target.
-    pub listener_template: String,
-    /// Compiles routes before they are accepted, and rejects what the program does not support. If
-    /// unset, unsupported parts of routes are ignored, as in gRPC.
-    pub compile_routes: Option<RouteCompiler>,
-    /// Subscribes to all listeners (LDS, wildcard) and compiles them before they are accepted. For
-    /// programs that accept connections, such as a proxy; [`Client::target`] needs it unset.
-    ///
-    /// [`Client::target`]: crate::Client::target
-    pub compile_listeners: Option<ListenerCompiler>,
+    pub(crate) server: ConnectOptions,
+    /// Best first: the next one is used while those before it cannot be reached and a resource is
+    /// missing (gRFC A71).
+    pub(crate) fallback: Vec<ConnectOptions>,
+    pub(crate) node: Node,
+    pub(crate) variant: Variant,
+    pub(crate) all_clusters: bool,
+    pub(crate) clusters: Vec<Arc<str>>,
+    pub(crate) local_cluster_name: Arc<str>,
+    pub(crate) load_reporting: LoadReporting,
+    pub(crate) listener_template: String,
+    pub(crate) compile_routes: Option<RouteCompiler>,
+    pub(crate) compile_listeners: Option<ListenerCompiler>,
 }
 
 /// Subscriptions by name, for programs with their own listeners, such as a proxy; for
@@ -103,6 +92,7 @@ fn connect_options(uri: impl Into<String>) -> ConnectOptions {
 
 /// Whether load is reported to the management server (LRS).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LoadReporting {
     /// Starts with the first cluster that has `lrs_server`.
     #[default]
@@ -128,6 +118,66 @@ impl XdsOptions {
             compile_routes: None,
             compile_listeners: None,
         }
+    }
+
+    setters! {
+        /// Sets the node that names this process to the server: id, fleet (`cluster`), locality.
+        node(node: Node) => node = node;
+        /// Sets how resources are sent: all of a type (`Sotw`, the default), or what changes
+        /// (`Delta`).
+        variant(variant: Variant) => variant = variant;
+        /// Subscribes to all clusters (wildcard), not only to those that routes name.
+        all_clusters(all: bool) => all_clusters = all;
+        /// Subscribes to these clusters, for [`Client::service`](crate::Client::service).
+        clusters(names: impl IntoIterator<Item = impl Into<Arc<str>>>) =>
+            clusters = names.into_iter().map(Into::into).collect();
+        /// Sets the name of the assignment of the fleet, the processes like this one;
+        /// `local_cluster` by default. It is subscribed to while any cluster uses it, for example
+        /// with zone-aware routing or locality weights.
+        local_cluster_name(name: impl Into<Arc<str>>) => local_cluster_name = name.into();
+        /// Sets whether load is reported to the server (LRS).
+        load_reporting(reporting: LoadReporting) => load_reporting = reporting;
+        /// Sets the template of listener names; `%s`, the default, is replaced by the target.
+        listener_template(template: impl Into<String>) => listener_template = template.into();
+        /// Sets how long a connection attempt to the server may take; 5 s by default.
+        connect_timeout(timeout: Duration) => server.connect_timeout = timeout;
+        /// Sets the largest message that is accepted from the server; 64 MiB by default.
+        max_message_size(bytes: usize) => server.max_message_size = bytes;
+    }
+
+    /// Sets the first and the longest delay between two connection attempts; 0.5 s and 3 s by
+    /// default.
+    #[must_use]
+    pub const fn backoff(mut self, first: Duration, longest: Duration) -> Self {
+        self.server.backoff = (first, longest);
+        self
+    }
+
+    /// Adds the server of other options, after those before it: it is used while they cannot be
+    /// reached and a resource is missing (gRFC A71).
+    #[must_use]
+    pub fn fallback(mut self, other: Self) -> Self {
+        self.fallback.push(other.server);
+        self
+    }
+
+    /// Compiles routes before they are accepted, and rejects what the program does not support.
+    /// Without it, unsupported parts of routes are ignored, as in gRPC.
+    #[cfg(feature = "unstable-proxy")]
+    #[must_use]
+    pub fn compile_routes(mut self, compiler: RouteCompiler) -> Self {
+        self.compile_routes = Some(compiler);
+        self
+    }
+
+    /// Subscribes to all listeners (LDS, wildcard) and compiles them before they are accepted. For
+    /// programs that accept connections; [`Client::target`](crate::Client::target) works without it
+    /// only.
+    #[cfg(feature = "unstable-proxy")]
+    #[must_use]
+    pub fn compile_listeners(mut self, compiler: ListenerCompiler) -> Self {
+        self.compile_listeners = Some(compiler);
+        self
     }
 
     /// Connects to the server with the TLS, connect timeout and keepalive settings of `options`.

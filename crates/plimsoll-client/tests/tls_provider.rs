@@ -71,7 +71,7 @@ async fn an_installed_provider_is_used() {
     let address = suite_server(&authority).await;
     let tls = Tls::with_ca_pem(authority.pem.clone());
     let orders = Cluster::new("orders").zone("a", [address]).tls(tls);
-    let client = Client::builder().cluster(orders).try_build().unwrap();
+    let client = Client::builder().cluster(orders).build().unwrap();
     let mut service = client.service("orders").unwrap();
     let (_, suite) = get(&mut service, "/").await.unwrap();
     assert_eq!(suite, format!("{SUITE:?}"));

@@ -50,11 +50,8 @@ impl Clients {
             .zone(ZONES[zone])
             .cluster(Cluster::new("proxies").zone(ZONES[zone], proxies.iter().copied()))
             .seed(seed)
-            .try_build()?;
-        let defaults = RequestOptions {
-            timeout: Some(TIMEOUT),
-            ..RequestOptions::default()
-        };
+            .build()?;
+        let defaults = RequestOptions::new().timeout(TIMEOUT);
         Ok(Self {
             zone,
             service: client.service("proxies")?.with_defaults(defaults),

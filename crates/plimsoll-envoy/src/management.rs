@@ -115,7 +115,11 @@ impl Stream {
 async fn receive(options: ConnectOptions, node: NodeInfo, sink: &Sink) {
     let (events, mut client_events) = mpsc::channel(16);
     let (drained, stats) = mpsc::channel(1);
-    let channels = LrsClientChannels { events, stats };
+    let channels = LrsClientChannels {
+        events,
+        stats,
+        end: None,
+    };
     let driver = lrs_client::run(options, Client::new(node), channels);
     let handle = async {
         while let Some(event) = client_events.recv().await {

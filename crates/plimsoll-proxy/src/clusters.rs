@@ -108,7 +108,7 @@ impl StaticClusters {
                 // The client subscribes to the endpoints of the local cluster itself.
                 continue;
             }
-            self.client.set_upstream(cluster.clone()).await?;
+            self.client.set_cluster(cluster.clone()).await?;
             self.configured.insert(Arc::clone(cluster.config.name()));
             self.unused.remove(cluster.config.name());
         }
@@ -193,7 +193,7 @@ static_resources:
 
     #[tokio::test(start_paused = true)]
     async fn clusters_that_left_the_file_are_removed_after_a_delay() {
-        let client = Client::builder().try_build().unwrap();
+        let client = Client::builder().build().unwrap();
         let config = config(STATIC_FLEET);
         let mut clusters = StaticClusters::new(client.clone());
         let [server, fleet] = [0, 2].map(|index| config.clusters[index].clone());

@@ -100,7 +100,7 @@ static_resources: {clusters: [{name: server, type: STATIC, load_assignment: {clu
             json: serde_json::Value::Null,
             last_updated: SystemTime::now(),
         };
-        let client = Client::builder().try_build().unwrap();
+        let client = Client::builder().build().unwrap();
         let state = Arc::new(State::new(client, 1, loaded, 0));
         Context { state }
     }

@@ -114,7 +114,7 @@ fn client(config: &ProxyConfig, workers: usize) -> Result<Client, plimsoll_clien
         .locality(locality.clone())
         .pools(workers + 1);
     let Some(xds) = &config.xds else {
-        return builder.try_build();
+        return builder.build();
     };
     let node = Node {
         id: config.node.id.as_str().into(),
@@ -125,25 +125,25 @@ fn client(config: &ProxyConfig, workers: usize) -> Result<Client, plimsoll_clien
     if let Some(upstream) = &xds.tls {
         options = options.with_transport(UpstreamOptions::clone(upstream));
     }
-    options.all_clusters = xds.clusters;
-    options.compile_routes = Some(RouteCompiler::new(RouteTable::try_from));
+    options = options.all_clusters(xds.clusters);
+    options = options.compile_routes(RouteCompiler::new(RouteTable::try_from));
     if xds.listeners {
-        options.compile_listeners = Some(ListenerCompiler::new(DynamicListener::decode));
+        options = options.compile_listeners(ListenerCompiler::new(DynamicListener::decode));
     }
     if xds.delta {
-        options.variant = Variant::Delta;
+        options = options.variant(Variant::Delta);
     }
     // The client subscribes only after `update_clusters` has passed the clusters of the file.
     if let Some(fleet) = subscriptions(config, &[]).local_cluster_name {
-        options.local_cluster_name = fleet;
+        options = options.local_cluster_name(fleet);
     }
     if xds.report_load {
-        options.load_reporting = LoadReporting::Always;
+        options = options.load_reporting(LoadReporting::Always);
     }
-    if let Some(back_off) = xds.back_off {
-        options.server.backoff = back_off;
+    if let Some((first, longest)) = xds.back_off {
+        options = options.backoff(first, longest);
     }
-    builder.xds(options).try_build()
+    builder.xds(options).build()
 }
 
 /// A proxy whose sockets are bound.

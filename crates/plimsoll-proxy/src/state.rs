@@ -237,7 +237,7 @@ mod tests {
     }
 
     fn state() -> State {
-        let client = Client::builder().try_build().unwrap();
+        let client = Client::builder().build().unwrap();
         State::new(client, 2, loaded(None), 0)
     }
 

@@ -100,10 +100,7 @@ impl Worker {
         timeout: Option<Duration>,
         request: Request<MirrorBody>,
     ) -> Result<ClusterCall, Error> {
-        let options = || RequestOptions {
-            timeout,
-            ..RequestOptions::default()
-        };
+        let options = || RequestOptions::new().timeout(timeout);
         self.call_with(id, cluster, options, request)
     }
 
@@ -196,14 +193,12 @@ pub(crate) fn request_options(
         Some(entry) => &entry.metadata_match,
         None => &forward.metadata_match,
     };
-    RequestOptions {
-        timeout: forward.timeout,
-        per_try_timeout: forward.per_try_timeout,
-        retry: forward.retry.clone(),
-        hash,
-        metadata_match: criteria.clone(),
-        _non_exhaustive: (),
-    }
+    RequestOptions::new()
+        .timeout(forward.timeout)
+        .per_try_timeout(forward.per_try_timeout)
+        .retry(forward.retry.clone())
+        .hash(hash)
+        .metadata_match(criteria.clone())
 }
 
 #[cfg(test)]
@@ -228,7 +223,7 @@ mod tests {
 
     #[tokio::test]
     async fn streams_are_checked_on_each_tick_until_their_requests_end() {
-        let client = Client::builder().try_build().unwrap();
+        let client = Client::builder().build().unwrap();
         let worker = Worker::new(0, client, Arc::default(), 1);
         let options = crate::config::HttpOptions {
             max_stream_duration: Some(TICK * 2),
@@ -255,7 +250,7 @@ mod tests {
     #[tokio::test]
     async fn draws_follow_the_seed() {
         let draws = |seed| {
-            let client = Client::builder().try_build().unwrap();
+            let client = Client::builder().build().unwrap();
             let worker = Worker::new(0, client, Arc::default(), seed);
             [worker.draw(), worker.draw()]
         };

@@ -93,7 +93,7 @@ pub(crate) fn run_if_client_process() {
 
 async fn serve(zone: String) {
     let options = XdsOptions::from_env().unwrap();
-    let client = Client::builder().xds(options).try_build().unwrap();
+    let client = Client::builder().xds(options).build().unwrap();
     let service = client.target("xds:///orders").await.unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     announce(listener.local_addr().unwrap());

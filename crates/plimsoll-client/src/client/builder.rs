@@ -9,22 +9,22 @@ use std::time::Duration;
 use opentelemetry::trace::{Tracer, TracerProvider};
 use plimsoll_core::locality_picking::demand::{FractionMap, fractions_of};
 use plimsoll_core::model::assignment::ClusterLoadAssignment;
-use plimsoll_core::model::cluster::ClusterConfig;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::units::FieldError;
 #[cfg(feature = "yaml")]
 use plimsoll_xds::service_config::GrpcFeatures;
+use plimsoll_xds::upstream::{ClusterEndpoints, UpstreamCluster};
 #[cfg(feature = "xds")]
 use plimsoll_xds::upstream::{Discovery, EdsSource};
-use plimsoll_xds::upstream::{UpstreamCluster, UpstreamOptions};
 
+use super::shutdown::SHUTDOWN_TIMEOUT;
 use super::{Client, Inner, features};
 use crate::cluster::initial_fetch::{INITIAL_FETCH_TIMEOUT, InitialFetch};
 use crate::cluster::manager::{ClusterManager, Settings, Update};
 #[cfg(feature = "yaml")]
 use crate::cluster::service_config;
 use crate::config::checks::Startup;
-use crate::config::{Cluster, environment};
+use crate::config::{Cluster, Hosts, environment};
 use crate::error::{Error, ErrorKind};
 use crate::request::attempt_span::Tracing;
 #[cfg(feature = "xds")]
@@ -47,7 +47,7 @@ use crate::xds::subscriber;
 ///     .zone("zone-a")
 ///     .demand([("zone-a", 60), ("zone-b", 20)])
 ///     .cluster(orders)
-///     .try_build()?;
+///     .build()?;
 /// # Ok(())
 /// # }
 /// ```
@@ -56,11 +56,12 @@ pub struct ClientBuilder {
     locality: Option<Locality>,
     originating: Option<ClusterLoadAssignment>,
     demand: Option<FractionMap>,
-    clusters: Vec<(ClusterConfig, ClusterLoadAssignment, UpstreamOptions)>,
+    /// Clusters with endpoints that the program assigns.
+    clusters: Vec<(UpstreamCluster, ClusterEndpoints)>,
     upstreams: Vec<UpstreamCluster>,
     /// Clusters whose program asked for zone-aware routing.
     zone_aware: BTreeSet<String>,
-    /// The first error of a setting, reported by `try_build`.
+    /// The first error of a setting, reported by `build`.
     error: Option<Error>,
     #[cfg(feature = "xds")]
     xds: Option<XdsOptions>,
@@ -68,6 +69,7 @@ pub struct ClientBuilder {
     preconnect: bool,
     seed: Option<u64>,
     initial_fetch_timeout: Option<Duration>,
+    shutdown_timeout: Option<Duration>,
     fallback_cluster: Option<Arc<str>>,
     tracing: Tracing,
 }
@@ -83,7 +85,7 @@ impl ClientBuilder {
     /// Sets the locality of this process, which zone-aware routing prefers. Without it, the
     /// locality is that of [`XdsOptions::node`], or else of the environment variables
     /// `PLIMSOLL_REGION`, `PLIMSOLL_ZONE` and `PLIMSOLL_SUB_ZONE`, read once by
-    /// [`Self::try_build`].
+    /// [`Self::build`].
     #[must_use]
     pub fn locality(mut self, locality: Locality) -> Self {
         self.locality = Some(locality);
@@ -118,40 +120,24 @@ impl ClientBuilder {
         self
     }
 
-    /// Adds a cluster. See [`Cluster`] for an example.
+    /// Adds a cluster: a [`Cluster`], or one in Envoy's terms ([`UpstreamCluster`]). A cluster with
+    /// endpoints from EDS needs a management server (`ClientBuilder::xds`, feature `xds`).
     #[must_use]
-    pub fn cluster(mut self, cluster: Cluster) -> Self {
+    pub fn cluster(mut self, cluster: impl Into<Cluster>) -> Self {
+        let cluster = cluster.into();
         let zone_aware = cluster.asks_for_zones();
-        match cluster.try_build() {
-            Ok(cluster) => {
+        match cluster.build_with_hosts() {
+            Ok((cluster, hosts)) => {
                 if zone_aware {
                     self.zone_aware.insert(cluster.config.name().to_string());
                 }
-                self.upstreams.push(cluster);
+                match hosts {
+                    Hosts::Assigned(endpoints) => self.clusters.push((cluster, endpoints)),
+                    Hosts::Listed | Hosts::Unchanged => self.upstreams.push(cluster),
+                }
             }
             Err(error) => self.note(error),
         }
-        self
-    }
-
-    /// Adds a cluster with endpoints that the program found, and that
-    /// [`Client::update_endpoints`] replaces later. The assignment may be empty.
-    #[must_use]
-    pub fn cluster_with_endpoints(
-        mut self,
-        config: ClusterConfig,
-        endpoints: ClusterLoadAssignment,
-        options: UpstreamOptions,
-    ) -> Self {
-        self.clusters.push((config, endpoints, options));
-        self
-    }
-
-    /// Adds a cluster in Envoy's format, with listed endpoints or DNS names. A cluster with
-    /// endpoints from EDS needs a management server (`ClientBuilder::xds`, feature `xds`).
-    #[must_use]
-    pub fn upstream(mut self, cluster: UpstreamCluster) -> Self {
-        self.upstreams.push(cluster);
         self
     }
 
@@ -179,8 +165,8 @@ impl ClientBuilder {
             return Err(error);
         }
         let upstreams = self.upstreams.iter_mut();
-        let mut configs = (self.clusters.iter_mut().map(|(config, ..)| config))
-            .chain(upstreams.map(|upstream| &mut upstream.config));
+        let clusters = self.clusters.iter_mut().map(|(cluster, _)| cluster);
+        let mut configs = (clusters.chain(upstreams)).map(|upstream| &mut upstream.config);
         let found = configs.find(|config| **config.name() == *cluster);
         let config = found.ok_or_else(|| {
             let message = format!("service config: unknown cluster {cluster:?}; add it before");
@@ -226,6 +212,13 @@ impl ClientBuilder {
         self
     }
 
+    /// Sets how long [`Client::shutdown`] waits for requests in flight; 20 s by default.
+    #[must_use]
+    pub const fn shutdown_timeout(mut self, timeout: Duration) -> Self {
+        self.shutdown_timeout = Some(timeout);
+        self
+    }
+
     /// Names a cluster of the program that serves requests whose target or cluster the management
     /// server has not sent within [`Self::initial_fetch_timeout`]. Resources that arrive later take
     /// over.
@@ -265,47 +258,53 @@ impl ClientBuilder {
     /// Refuses what cannot work, with the field and the reason: a setting out of range, a cluster
     /// without hosts or with hosts from EDS but without [`Self::xds`], two clusters of one name,
     /// zone-aware routing without an own zone or without [demand](Self::demand), demand in a zone
-    /// that no cluster has, and hosts that differ from the own zone by a missing region.
+    /// that no cluster has, hosts that differ from the own zone by a missing region, and
+    /// certificates that cannot be read.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
     /// use plimsoll_client::{Client, Cluster};
     ///
-    /// let error = Client::builder().cluster(Cluster::eds("orders")).try_build().unwrap_err();
+    /// let error = Client::builder().cluster(Cluster::eds("orders")).build().unwrap_err();
     /// assert!(error.to_string().starts_with("clusters[orders].eds_cluster_config: "));
     /// # }
     /// ```
-    pub fn try_build(self) -> Result<Client, Error> {
+    pub fn build(self) -> Result<Client, Error> {
         if let Some(error) = self.error {
             return Err(error);
         }
         if tokio::runtime::Handle::try_current().is_err() {
-            let message = "try_build: must be called within a tokio runtime";
+            let message = "build: must be called within a tokio runtime";
             return Err(Error::new(ErrorKind::Config, message));
         }
         self.check_features()?;
         let locality = self.own_locality();
         self.startup(&locality).check().map_err(invalid)?;
         self.check_fallback()?;
+        #[cfg(feature = "tls")]
+        for cluster in self.all_clusters() {
+            features::check_certificates(cluster.config.name(), &cluster.options)?;
+        }
         Ok(self.start(&locality))
     }
 
     fn check_features(&self) -> Result<(), Error> {
-        let clusters = self.clusters.iter();
-        let own = clusters.map(|(config, _, options)| (config, options));
-        let upstreams = self.upstreams.iter();
-        let mut all = own.chain(upstreams.map(|upstream| (&upstream.config, &upstream.options)));
-        all.try_for_each(|(config, options)| features::check(config.name(), options))
+        let mut all = self.all_clusters();
+        all.try_for_each(|cluster| features::check(cluster.config.name(), &cluster.options))
+    }
+
+    fn all_clusters(&self) -> impl Iterator<Item = &UpstreamCluster> {
+        let assigned = self.clusters.iter().map(|(cluster, _)| cluster);
+        self.upstreams.iter().chain(assigned)
     }
 
     fn check_fallback(&self) -> Result<(), Error> {
         let Some(fallback) = &self.fallback_cluster else {
             return Ok(());
         };
-        let own = self.clusters.iter().map(|(config, ..)| config);
-        let upstreams = self.upstreams.iter().map(|upstream| &upstream.config);
-        if own.chain(upstreams).any(|config| config.name() == fallback) {
+        let mut all = self.all_clusters();
+        if all.any(|cluster| cluster.config.name() == fallback) {
             return Ok(());
         }
         let message = format!("fallback_cluster: no cluster {fallback:?} was added");
@@ -339,9 +338,12 @@ impl ClientBuilder {
 
     fn startup<'a>(&'a self, own: &'a Locality) -> Startup<'a> {
         let clusters = self.clusters.iter();
-        let assigned = clusters.map(|(config, endpoints, _)| {
-            let localities = endpoints.endpoints().iter().map(|entry| &entry.locality);
-            (config, localities.collect())
+        let assigned = clusters.map(|(cluster, endpoints)| {
+            let entries = endpoints.assignment.endpoints().iter();
+            (
+                &cluster.config,
+                entries.map(|entry| &entry.locality).collect(),
+            )
         });
         Startup {
             own,
@@ -375,10 +377,11 @@ impl ClientBuilder {
         if let Some(demand) = self.demand {
             manager.state_demand(demand);
         }
-        for (config, endpoints, options) in self.clusters {
-            let name = Arc::clone(config.name());
-            manager.handle(Update::Cluster(Arc::new(config), Arc::new(options)));
-            manager.handle(Update::Endpoints(name, endpoints.into()));
+        for (cluster, endpoints) in self.clusters {
+            let name = Arc::clone(cluster.config.name());
+            let (config, options) = (Arc::new(cluster.config), Arc::new(cluster.options));
+            manager.handle(Update::Cluster(config, options));
+            manager.handle(Update::Endpoints(name, endpoints));
         }
         #[cfg(feature = "xds")]
         let own_clusters = self.upstreams.iter().filter_map(eds_subscription).collect();
@@ -405,6 +408,7 @@ impl ClientBuilder {
             #[cfg(feature = "xds")]
             xds,
             initial_fetch,
+            shutdown_timeout: self.shutdown_timeout.unwrap_or(SHUTDOWN_TIMEOUT),
             #[cfg(feature = "xds")]
             seeds: seed.rotate_left(32).into(),
         }))

@@ -21,6 +21,19 @@ pub(crate) fn check(cluster: &str, options: &UpstreamOptions) -> Result<(), Erro
     check_with(COMPILED, cluster, options)
 }
 
+/// Fails if certificates or keys of `options` cannot be read.
+#[cfg(feature = "tls")]
+pub(crate) fn check_certificates(cluster: &str, options: &UpstreamOptions) -> Result<(), Error> {
+    let tls = options.tls.iter();
+    let mut checked = tls.map(crate::upstream::tls::check_files);
+    checked.try_for_each(|checked| {
+        checked.map_err(|error| {
+            let message = format!("clusters[{cluster}].tls.{error}");
+            Error::new(ErrorKind::Config, message)
+        })
+    })
+}
+
 fn check_with(features: Features, cluster: &str, options: &UpstreamOptions) -> Result<(), Error> {
     let missing = missing(features, options);
     missing.map_or(Ok(()), |(what, feature)| {

@@ -39,9 +39,7 @@ pub(super) async fn wait(client: &Client) -> Result<(), Error> {
         tokio::pin!(changed);
         // Changes after this line end the wait below.
         changed.as_mut().enable();
-        if initial_fetch.runtime_ended() {
-            return Err(Error::runtime_ended());
-        }
+        initial_fetch.lifecycle.check_open()?;
         let missing = missing(client);
         if missing.is_empty() {
             return Ok(());

@@ -27,7 +27,7 @@ impl Client {
     /// use plimsoll_client::{Client, XdsOptions};
     /// use tower_service::Service as _;
     ///
-    /// let client = Client::builder().xds(XdsOptions::from_env()?).try_build()?;
+    /// let client = Client::builder().xds(XdsOptions::from_env()?).build()?;
     /// let mut orders = client.target("xds:///orders").await?;
     /// let body = http_body_util::Empty::<bytes::Bytes>::new();
     /// let response = orders.call(http::Request::get("/").body(body)?).await?;

@@ -79,6 +79,11 @@ impl Backlog {
         }
     }
 
+    /// Number of waiting calls.
+    pub(crate) fn waiting(&self) -> u64 {
+        self.len.load(Ordering::Relaxed) as u64
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

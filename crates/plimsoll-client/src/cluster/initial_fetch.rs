@@ -4,7 +4,6 @@
 //! once it has passed, requests fail or use the fallback cluster at once until resources arrive.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::cluster::Cluster;
+use crate::cluster::lifecycle::Lifecycle;
 use crate::log_lines;
 
 /// Default of `initial_fetch_timeout`, as in Envoy.
@@ -33,8 +33,7 @@ pub(crate) struct InitialFetch {
     pub(crate) changed: Notify,
     /// Clusters and listeners whose requests were sent to the fallback cluster.
     on_fallback: Mutex<BTreeSet<String>>,
-    /// The runtime of the client ended before the client: nothing is updated any more.
-    runtime_ended: AtomicBool,
+    pub(crate) lifecycle: Lifecycle,
 }
 
 impl InitialFetch {
@@ -47,7 +46,7 @@ impl InitialFetch {
             server: ArcSwapOption::empty(),
             changed: Notify::new(),
             on_fallback: Mutex::default(),
-            runtime_ended: AtomicBool::new(false),
+            lifecycle: Lifecycle::default(),
         }
     }
 
@@ -63,12 +62,8 @@ impl InitialFetch {
 
     /// Lets requests and waits fail from now on.
     pub(crate) fn handle_end_of_runtime(&self) {
-        self.runtime_ended.store(true, Ordering::Relaxed);
+        self.lifecycle.end_runtime();
         self.changed.notify_waiters();
-    }
-
-    pub(crate) fn runtime_ended(&self) -> bool {
-        self.runtime_ended.load(Ordering::Relaxed)
     }
 
     /// Stores the fallback cluster if it is the one with the configured name.
@@ -202,7 +197,7 @@ mod tests {
     #[tokio::test]
     async fn the_use_of_the_fallback_cluster_is_logged_once() {
         let spare = crate::Cluster::new("spare").endpoints(["127.0.0.1:1"]);
-        let client = crate::Client::builder().cluster(spare).try_build();
+        let client = crate::Client::builder().cluster(spare).build();
         let spare = client.unwrap().find("spare").unwrap();
         let fetch = InitialFetch::new(Duration::from_secs(1), Some("spare".into()));
         assert!(fetch.fall_back("cluster orders").is_none());

@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use plimsoll_core::assignment_age::AssignmentAge;
 use plimsoll_core::balancer::Balancer;
+use plimsoll_core::event::Event;
 use plimsoll_core::host::Host;
+use plimsoll_core::locality_picking::zone_aware::Reason;
 use plimsoll_core::log_line;
 use plimsoll_core::model::cluster::{ClusterConfig, HealthChecking};
 use plimsoll_core::model::health::HealthSignal;
@@ -52,6 +54,8 @@ pub(crate) struct ManagedCluster {
     age: AssignmentAge,
     /// Whether the warning about expired load reports was logged.
     expired_reports: bool,
+    /// Zone-aware routing has had a fleet to compare with, or a server may send one.
+    has_fleet: bool,
     preconnect: bool,
     seed: u64,
     rng: Xoshiro256,
@@ -94,6 +98,7 @@ impl ManagedCluster {
             extras: Arc::default(),
             age: AssignmentAge::default(),
             expired_reports: false,
+            has_fleet: false,
             preconnect: settings.preconnect,
             seed: settings.seed,
             rng: Xoshiro256::from_seed(settings.seed),
@@ -199,6 +204,12 @@ impl ManagedCluster {
         }
     }
 
+    pub(crate) fn close_connections(&self) {
+        for (_, endpoint) in self.newest.iter() {
+            endpoint.close_connections();
+        }
+    }
+
     pub(crate) fn handle_outlier_candidates(&mut self, now: Instant) {
         let limits = Arc::clone(&self.cluster.limits);
         while let Some(address) = limits.next_outlier_candidate() {
@@ -276,9 +287,22 @@ impl ManagedCluster {
         }
         self.warn_expired_reports();
         while let Some(event) = self.balancer.poll_event() {
-            event_log::log(&self.cluster.name, &event);
+            if !self.is_expected(&event) {
+                event_log::log(&self.cluster.name, &event);
+            }
             self.cluster.record_event(event, now);
         }
+    }
+
+    /// Whether zone-aware routing, the default of every policy, is off because nobody asked for it:
+    /// the program has said nothing about zones, and no server can.
+    fn is_expected(&mut self, event: &Event) -> bool {
+        let Event::ZoneRoutingChanged { reason, .. } = event else {
+            return false;
+        };
+        let has_no_fleet = *reason == Some(Reason::NoLocalCluster);
+        self.has_fleet |= !has_no_fleet || self.cluster.initial_fetch.server().is_some();
+        !self.has_fleet
     }
 
     /// Warns once: hosts stopped reporting, or, with reports in responses, too few requests reach a
@@ -534,7 +558,7 @@ mod tests {
             .endpoints(["127.0.0.1:1"])
             .health_check(ActiveHealthCheck::tcp())
             .outlier_detection(Outliers::default())
-            .try_build();
+            .build();
         let checked = checked.unwrap().options;
         let budget = RetryBudget::try_new(Some(50.0), None).unwrap();
         let kept = [
@@ -610,9 +634,9 @@ mod tests {
     #[test]
     fn new_hosts_wait_for_a_check_only_if_there_is_one() {
         let cluster = Cluster::new("orders").endpoints(["127.0.0.1:1"]);
-        let plain = cluster.clone().try_build().unwrap();
+        let plain = cluster.clone().build().unwrap();
         let checked = cluster.health_check(ActiveHealthCheck::tcp());
-        let options = checked.try_build().unwrap().options;
+        let options = checked.build().unwrap().options;
         let config = Arc::new(plain.config);
         let same = with_health_checking(&config, &plain.options);
         assert!(Arc::ptr_eq(&config, &same));

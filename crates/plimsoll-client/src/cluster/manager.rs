@@ -84,6 +84,8 @@ pub(crate) enum Update {
     },
     /// Replies once the snapshots with all earlier updates are published.
     Flush(oneshot::Sender<()>),
+    /// Closes all connections and ends the manager.
+    Shutdown,
 }
 
 /// Demand that the program states, for all clusters.
@@ -132,7 +134,7 @@ pub(crate) struct ClusterManager {
     /// Clusters whose load is reported (LRS), including removed ones with undrained counts.
     reported: ReportedClusters,
     dns: DnsResolvers,
-    /// All clients were dropped. Services that are left keep the last endpoints.
+    /// The client was dropped with its services, or shut down.
     finished: bool,
 }
 
@@ -234,6 +236,12 @@ impl ClusterManager {
                 self.publish();
                 let _ = reply.send(());
             }
+            Update::Shutdown => {
+                for managed in self.managed.values() {
+                    managed.close_connections();
+                }
+                self.finished = true;
+            }
         }
     }
 
@@ -246,15 +254,12 @@ impl ClusterManager {
 
     pub(crate) async fn run(mut self) {
         let outlier_notify = Arc::clone(&self.settings.outlier_notify);
-        loop {
+        while !self.finished {
             self.publish();
             let deadline = self.deadline();
             tokio::select! {
                 update = self.updates.recv() => match update {
-                    None => {
-                        self.finished = true;
-                        return;
-                    }
+                    None => self.finished = true,
                     Some(update) => self.handle(update),
                 },
                 () = self.clock.sleep_until(deadline) => self.handle_timeout(),

@@ -1,5 +1,5 @@
 //! Checks of a client before it starts: settings that are valid one by one, but cannot work
-//! together. Called by `ClientBuilder::try_build`.
+//! together. Called by `ClientBuilder::build`.
 
 use std::collections::BTreeSet;
 
@@ -225,7 +225,7 @@ mod tests {
 
     fn upstream(cluster: Cluster) -> UpstreamCluster {
         let policy = Policy::zone_aware().min_cluster_size(1);
-        cluster.policy(policy).try_build().unwrap()
+        cluster.policy(policy).build().unwrap()
     }
 
     /// Checks one zone-aware cluster, and returns the error and the number of log lines.
@@ -281,7 +281,7 @@ mod tests {
         let checked = |host: &str, size: u64| {
             let policy = Policy::zone_aware().min_cluster_size(size);
             let cluster = Cluster::new("orders").zone("a", [host]).policy(policy);
-            check_size(&cluster.try_build().unwrap()).map_err(|error| error.to_string())
+            check_size(&cluster.build().unwrap()).map_err(|error| error.to_string())
         };
         assert_eq!(checked("127.0.0.1:1", 1), Ok(()));
         assert_eq!(

@@ -31,13 +31,13 @@ use crate::error::{Error, ErrorKind};
 ///     .policy(Policy::zone_aware().measured().min_cluster_size(1))
 ///     .connect_timeout(Duration::from_secs(1))
 ///     .max_requests(10_000);
-/// # orders.try_build()?;
+/// # orders.build()?;
 /// # Ok::<(), plimsoll_client::Error>(())
 /// ```
 ///
 /// Settings have Envoy's names and defaults. Hosts are IP addresses or DNS names; a name is
 /// resolved every 5 s and each of its addresses is a host (Envoy's `STRICT_DNS`). Errors are
-/// reported by [`ClientBuilder::try_build`](crate::ClientBuilder::try_build), with the field.
+/// reported by [`ClientBuilder::build`](crate::ClientBuilder::build), with the field.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     parts: ClusterConfigParts,
@@ -45,6 +45,10 @@ pub struct Cluster {
     assignment: LoadAssignment,
     locality_weights: Vec<(Locality, u32)>,
     dns: Option<DnsOptions>,
+    /// Whether the cluster says which hosts it has: without, those it had stay.
+    listed: bool,
+    /// Endpoints that the program found, instead of listed ones.
+    assigned: Option<ClusterEndpoints>,
     /// The program asked for zone-aware routing, which is also the default of other policies.
     zone_aware: bool,
     /// The first error, reported when the cluster is built.
@@ -64,6 +68,8 @@ impl Cluster {
             assignment,
             locality_weights: Vec::new(),
             dns: None,
+            listed: false,
+            assigned: None,
             zone_aware: false,
             error: None,
         }
@@ -106,6 +112,7 @@ impl Cluster {
         endpoints: impl IntoIterator<Item = E>,
     ) -> Self {
         let locality = locality.into();
+        self.listed = true;
         self.entry(&locality, 0);
         for endpoint in endpoints {
             let endpoint = endpoint.into();
@@ -120,6 +127,15 @@ impl Cluster {
     #[must_use]
     pub fn endpoints<E: Into<Endpoint>>(self, endpoints: impl IntoIterator<Item = E>) -> Self {
         self.locality(Locality::default(), endpoints)
+    }
+
+    /// Sets the endpoints as an assignment, instead of listing hosts. It may be empty, for hosts
+    /// that the program finds later and sets with
+    /// [`Client::update_endpoints`](crate::Client::update_endpoints).
+    #[must_use]
+    pub fn assignment(mut self, endpoints: impl Into<ClusterEndpoints>) -> Self {
+        self.assigned = Some(endpoints.into());
+        self
     }
 
     /// Sets the weight of a locality, for [`Policy::locality_weighted`] and
@@ -290,9 +306,10 @@ impl Cluster {
         self
     }
 
-    /// Checks all settings, for [`Client::set_upstream`](crate::Client::set_upstream).
-    /// [`ClientBuilder::try_build`](crate::ClientBuilder::try_build) does it for its clusters.
-    pub fn try_build(self) -> Result<UpstreamCluster, Error> {
+    /// Checks all settings and returns them in Envoy's terms, without an
+    /// [assignment](Self::assignment). [`ClientBuilder::build`](crate::ClientBuilder::build) and
+    /// [`Client::set_cluster`](crate::Client::set_cluster) check the clusters that they are given.
+    pub fn build(self) -> Result<UpstreamCluster, Error> {
         let name = self.parts.name.clone();
         self.checked().map_err(|error| {
             let error = error.under(&format!("clusters[{name}]"));
@@ -302,8 +319,11 @@ impl Cluster {
 
     /// Returns the hosts alone, checked, for
     /// [`Client::update_endpoints`](crate::Client::update_endpoints). Fails for DNS names.
-    pub fn try_into_endpoints(self) -> Result<ClusterEndpoints, Error> {
-        let cluster = self.try_build()?;
+    pub fn build_endpoints(mut self) -> Result<ClusterEndpoints, Error> {
+        if let Some(assigned) = self.assigned.take() {
+            return self.build().map(|_| assigned);
+        }
+        let cluster = self.build()?;
         let invalid = |error: FieldError| Error::new(ErrorKind::Config, error.to_string());
         let listed = cluster.load_assignment.unwrap_or_default();
         match listed.names().first() {
@@ -317,6 +337,22 @@ impl Cluster {
 
     pub(crate) const fn asks_for_zones(&self) -> bool {
         self.zone_aware
+    }
+
+    /// Checks all settings, and says which hosts the cluster has.
+    pub(crate) fn build_with_hosts(mut self) -> Result<(UpstreamCluster, Hosts), Error> {
+        if self.assigned.is_some() && matches!(self.options.discovery, Discovery::Eds { .. }) {
+            let reason = "endpoints of Cluster::eds come from the management server";
+            self.note(Err(FieldError::new("assignment", reason)));
+        }
+        let (assigned, listed) = (self.assigned.take(), self.listed);
+        let cluster = self.build()?;
+        let hosts = match assigned {
+            Some(endpoints) => Hosts::Assigned(endpoints),
+            None if listed || cluster.eds_name().is_some() => Hosts::Listed,
+            None => Hosts::Unchanged,
+        };
+        Ok((cluster, hosts))
     }
 
     fn checked(mut self) -> Result<UpstreamCluster, FieldError> {
@@ -383,6 +419,7 @@ impl Cluster {
 impl From<UpstreamCluster> for Cluster {
     fn from(cluster: UpstreamCluster) -> Self {
         let name = cluster.config.name().as_ref().to_owned();
+        let listed = cluster.load_assignment.is_some();
         let mut assignment = cluster.load_assignment.unwrap_or_default();
         if assignment.cluster_name.is_empty() {
             assignment.cluster_name.clone_from(&name);
@@ -391,9 +428,31 @@ impl From<UpstreamCluster> for Cluster {
             parts: cluster.config.into_parts(),
             options: cluster.options,
             assignment,
+            listed,
             ..Self::new(name)
         }
     }
+}
+
+/// The policies of a cluster, with default settings for everything else and without hosts.
+impl From<ClusterConfig> for Cluster {
+    fn from(config: ClusterConfig) -> Self {
+        let name = config.name().as_ref().to_owned();
+        Self {
+            parts: config.into_parts(),
+            ..Self::new(name)
+        }
+    }
+}
+
+/// Hosts of a cluster that the program adds or changes.
+#[derive(Debug)]
+pub(crate) enum Hosts {
+    /// Those of its `load_assignment`, or of EDS.
+    Listed,
+    Assigned(ClusterEndpoints),
+    /// The cluster names none: those that it has stay.
+    Unchanged,
 }
 
 const fn unlimited() -> CircuitBreakers {
@@ -418,13 +477,13 @@ mod tests {
             .policy(Policy::maglev())
             .panic_threshold(7.0)
             .max_requests(3);
-        let built = code.try_build().unwrap();
-        let again = Cluster::from(built.clone()).try_build().unwrap();
+        let built = code.build().unwrap();
+        let again = Cluster::from(built.clone()).build().unwrap();
         assert_eq!(again.config, built.config);
         assert_eq!(again.options, built.options);
         assert_eq!(again.load_assignment, built.load_assignment);
         let limited = Cluster::from(built.clone()).max_requests(4);
-        let changed = limited.try_build().unwrap();
+        let changed = limited.build().unwrap();
         assert_eq!(changed.config, built.config);
         assert_eq!(changed.options.circuit_breakers.max_requests, 4);
     }
@@ -434,22 +493,22 @@ mod tests {
         let code = Cluster::new("orders")
             .endpoints(["no address"])
             .eds_service_name("x");
-        let error = code.try_build().unwrap_err().to_string();
+        let error = code.build().unwrap_err().to_string();
         assert!(error.starts_with("clusters[orders].endpoints: "), "{error}");
         let weighted = Cluster::new("orders")
             .zone("a", ["127.0.0.1:1"])
             .locality_weight("a", 3);
-        let listed = weighted.clone().try_build().unwrap().load_assignment;
+        let listed = weighted.clone().build().unwrap().load_assignment;
         let weight = listed.unwrap().endpoints[0].parts.load_balancing_weight;
         assert_eq!(weight, Some(3));
-        let error = weighted.locality_weight("b", 1).try_build().unwrap_err();
+        let error = weighted.locality_weight("b", 1).build().unwrap_err();
         let text = "clusters[orders].locality_weight[b]: the cluster has no hosts there";
         assert_eq!(error.to_string(), text);
     }
 
     #[test]
     fn names_are_resolved_unless_endpoints_come_from_elsewhere() {
-        let discovery = |cluster: Cluster| cluster.try_build().unwrap().options.discovery;
+        let discovery = |cluster: Cluster| cluster.build().unwrap().options.discovery;
         let rate = Duration::from_secs(7);
         let named = || Cluster::new("orders").endpoints(["orders.example:1"]);
         let mut dns = DnsOptions::default();
@@ -467,7 +526,7 @@ mod tests {
         let listed = Cluster::new("orders").endpoints(["127.0.0.1:1"]);
         assert_eq!(discovery(listed), Discovery::Static);
         let named = Cluster::eds("orders").eds_service_name("zones/orders");
-        let eds = named.try_build().unwrap();
+        let eds = named.build().unwrap();
         assert_eq!(eds.eds_name(), Some("zones/orders"));
         assert!(eds.load_assignment.is_none());
     }

@@ -16,7 +16,7 @@ use plimsoll_xds::upstream::NamedEndpoint;
 ///
 /// let large = Endpoint::from("10.0.0.2:8080").weight(2);
 /// let cluster = Cluster::new("orders").zone("zone-a", ["10.0.0.1:8080".into(), large]);
-/// # cluster.try_build()?;
+/// # cluster.build()?;
 /// # Ok::<(), plimsoll_client::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,8 +98,18 @@ impl From<&String> for Endpoint {
 }
 
 fn host_and_port(text: &str) -> Result<(&str, u16), String> {
+    if text.contains("://") {
+        return Err(format!(
+            "{text:?} has a scheme; write host:port, and Cluster::tls for https"
+        ));
+    }
+    let no_port = || format!("{text:?} has no port; write host:port");
+    let (host, port) = text.rsplit_once(':').ok_or_else(no_port)?;
     let wrong = || format!("{text:?} is neither host:port nor ip:port");
-    let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+    let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    if is_number && !matches!(port.parse::<u16>(), Ok(1..)) {
+        return Err(format!("{text:?}: the port is not in 1 to 65535"));
+    }
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     match port.parse() {
         Ok(port @ 1..) if !host.is_empty() && host.bytes().all(is_name) => Ok((host, port)),
@@ -132,6 +142,18 @@ mod tests {
         ] {
             let error = Endpoint::from(wrong).check().unwrap_err();
             assert!(error.reason().contains(wrong), "{error}");
+        }
+        for (wrong, why) in [
+            (
+                "http://orders:80",
+                "has a scheme; write host:port, and Cluster::tls for https",
+            ),
+            ("orders", "has no port; write host:port"),
+            ("10.0.0.1:99999", "the port is not in 1 to 65535"),
+            ("orders:0", "the port is not in 1 to 65535"),
+        ] {
+            let error = Endpoint::from(wrong).check().unwrap_err();
+            assert!(error.reason().contains(why), "{error}");
         }
     }
 }

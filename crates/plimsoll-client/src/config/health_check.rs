@@ -20,7 +20,7 @@ const HEALTHY_THRESHOLD: u32 = 2;
 ///
 /// let check = ActiveHealthCheck::http("/healthz").unhealthy_threshold(2);
 /// let cluster = Cluster::new("orders").zone("zone-a", ["10.0.0.1:80"]).health_check(check);
-/// # cluster.try_build()?;
+/// # cluster.build()?;
 /// # Ok::<(), plimsoll_client::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]

@@ -13,7 +13,7 @@ use plimsoll_xds::upstream::{CertificatePair, DataSource, TrustedCa, UpstreamTls
 ///
 /// let tls = Tls::with_ca_file("/etc/tls/ca.pem").server_name("orders.internal");
 /// let cluster = Cluster::new("orders").zone("zone-a", ["10.0.0.1:443"]).tls(tls);
-/// # cluster.try_build()?;
+/// # cluster.build()?;
 /// # Ok::<(), plimsoll_client::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]

@@ -23,7 +23,7 @@ impl Cluster {
     ///   - lb_endpoints:
     ///     - endpoint: {address: {socket_address: {address: orders.svc, port_value: 80}}}
     /// ")?;
-    /// let cluster = cluster.max_requests(5_000).try_build()?;
+    /// let cluster = cluster.max_requests(5_000).build()?;
     /// assert_eq!(cluster.options.circuit_breakers.max_requests, 5_000);
     ///
     /// let error = Cluster::from_yaml("name: orders\nlb_polcy: RANDOM").unwrap_err();

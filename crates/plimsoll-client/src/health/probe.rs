@@ -293,7 +293,7 @@ mod tests {
         let checked = crate::Cluster::new("orders")
             .endpoints(["127.0.0.1:1"])
             .health_check(crate::ActiveHealthCheck::tcp().timeout(Duration::from_secs(5)));
-        let mut checks = checked.try_build().unwrap().options.health_checks;
+        let mut checks = checked.build().unwrap().options.health_checks;
         let mut check = checks.remove(0);
         check.kind = kind;
         let options = UpstreamOptions::default();

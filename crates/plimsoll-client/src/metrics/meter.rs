@@ -104,7 +104,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn values_are_read_once_for_all_instruments() {
         let orders = crate::Cluster::new("orders").endpoints(["127.0.0.1:1"]);
-        let client = crate::Client::builder().cluster(orders).try_build();
+        let client = crate::Client::builder().cluster(orders).build();
         let orders = client.unwrap().find("orders").unwrap();
         let clusters = BTreeMap::from([(Arc::clone(&orders.name), orders)]);
         let collection = Collection {

@@ -157,7 +157,7 @@ mod tests {
     async fn all_waits_of_a_call_together_are_not_longer_than_discovery() {
         let orders = crate::Cluster::new("orders").endpoints(["127.0.0.1:1"]);
         let builder = crate::Client::builder().cluster(orders).seed(1);
-        let client = builder.try_build().unwrap();
+        let client = builder.build().unwrap();
         let cluster = client.find("orders").unwrap();
         let mut upstream = UpstreamOptions::default();
         upstream.circuit_breakers.max_requests = 1;
@@ -181,7 +181,7 @@ mod tests {
     async fn an_open_breaker_is_waited_for_after_discovery_only_and_not_longer_than_discovery() {
         let orders = crate::Cluster::new("orders").endpoints(["127.0.0.1:1"]);
         let builder = crate::Client::builder().cluster(orders).seed(1);
-        let client = builder.try_build().unwrap();
+        let client = builder.build().unwrap();
         let cluster = client.find("orders").unwrap();
         let mut upstream = UpstreamOptions::default();
         upstream.circuit_breakers.max_requests = 1;

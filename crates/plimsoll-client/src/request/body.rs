@@ -11,8 +11,8 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, StatusCode};
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::BodyExt as _;
 use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use plimsoll_core::host::{ActiveRequest, RequestOutcome};
 use plimsoll_core::log_line;
@@ -24,7 +24,7 @@ use plimsoll_xds::orca::{
     ENDPOINT_LOAD_METRICS, ENDPOINT_LOAD_METRICS_BIN, FirstReport, OrcaError, OrcaLimits,
 };
 
-use crate::error::BoxError;
+use crate::error::{BoxError, Error, ErrorKind};
 use crate::log_lines;
 use crate::request::attempt_span::AttemptSpan;
 use crate::upstream::connection::ConnectionLimits;
@@ -50,6 +50,47 @@ impl RequestBody {
     {
         let ended = body.is_end_stream();
         Self((!ended).then(|| body.map_err(Into::into).boxed_unsync()))
+    }
+
+    /// A body without content.
+    pub const fn empty() -> Self {
+        Self(None)
+    }
+}
+
+impl Default for RequestBody {
+    fn default() -> Self {
+        Self::empty()
+    }
+}
+
+impl From<()> for RequestBody {
+    fn from((): ()) -> Self {
+        Self::empty()
+    }
+}
+
+impl From<Bytes> for RequestBody {
+    fn from(bytes: Bytes) -> Self {
+        Self::new(Full::new(bytes))
+    }
+}
+
+impl From<Vec<u8>> for RequestBody {
+    fn from(bytes: Vec<u8>) -> Self {
+        Bytes::from(bytes).into()
+    }
+}
+
+impl From<String> for RequestBody {
+    fn from(text: String) -> Self {
+        Bytes::from(text).into()
+    }
+}
+
+impl From<&'static str> for RequestBody {
+    fn from(text: &'static str) -> Self {
+        Bytes::from_static(text.as_bytes()).into()
     }
 }
 
@@ -319,6 +360,38 @@ impl<B> ResponseBody<B> {
         if let Some(tracker) = self.tracker.take() {
             tracker.end(complete);
         }
+    }
+}
+
+impl<B> ResponseBody<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<BoxError>,
+{
+    /// Reads the whole body, of any size: see [`Self::bytes_within`].
+    pub async fn bytes(self) -> Result<Bytes, Error> {
+        self.bytes_within(usize::MAX).await
+    }
+
+    /// Reads the whole body; fails once it is longer than `limit` bytes.
+    pub async fn bytes_within(self, limit: usize) -> Result<Bytes, Error> {
+        let host = self.host;
+        let read = Limited::new(self, limit).collect().await;
+        let read = read.map_err(|error| {
+            let message = if error.is::<LengthLimitError>() {
+                format!("the response of {host} is longer than {limit} bytes")
+            } else {
+                format!("the response of {host} ended early")
+            };
+            let failed = Error::new(ErrorKind::Transport, message).with_source(error);
+            failed.with_address(Some(host))
+        })?;
+        Ok(read.to_bytes())
+    }
+
+    /// Reads the whole body as text; bytes that are not UTF-8 become U+FFFD.
+    pub async fn text(self) -> Result<String, Error> {
+        Ok(String::from_utf8_lossy(&self.bytes().await?).into_owned())
     }
 }
 

@@ -5,6 +5,7 @@
 //! `replay` buffers the request for another attempt.
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,6 +53,8 @@ pub(crate) struct Call {
     retries: u32,
     budget: Option<RetryPermit>,
     request_end: Option<RequestEnd>,
+    /// Host of the latest attempt, for the error of a timeout.
+    latest: Option<SocketAddr>,
     /// The request must not go out in plain text.
     needs_tls: bool,
     /// Parent of the attempts' spans; `None` without a tracer provider.
@@ -88,6 +91,7 @@ impl Call {
             retries: 0,
             budget: None,
             request_end: None,
+            latest: None,
             needs_tls: false,
             parent: None,
         }
@@ -156,6 +160,7 @@ impl Call {
                 // Boxed: this large future is rare and would otherwise grow that of every request.
                 pick => Box::pin(self.wait_for_host(pick)).await?,
             };
+            self.latest = Some(to.host.address());
             let mut is_failed_dial = false;
             let backs_off = match self.attempt(&to, source.refill()).await {
                 AttemptOutcome::Response(response, tracker) => {
@@ -293,7 +298,7 @@ impl Call {
             Err(limit) => {
                 stats.upstream_rq_per_try_timeout.increment();
                 self.fail_attempt(&to.host);
-                let error = self.timed_out(limit).with_address(Some(to.host.address()));
+                let error = self.timed_out(limit);
                 span.fail(&error);
                 AttemptOutcome::Failed(error)
             }
@@ -311,14 +316,15 @@ impl Call {
     #[cold]
     fn timed_out(&self, limit: Duration) -> Error {
         let cluster = &self.cluster;
-        let message = format!("cluster {}: no response within {limit:?}", cluster.name);
+        let of = (self.latest).map_or_else(String::new, |host| format!(" of {host}"));
+        let message = format!("cluster {}: no response{of} within {limit:?}", cluster.name);
         let error = if cluster.is_ready() {
             Error::new(ErrorKind::Timeout, message)
         } else {
             let message = format!("{message}; no endpoints yet; {}", cluster.pending_reason());
             Error::new(ErrorKind::Timeout, message).with_side(cluster.not_ready().side())
         };
-        error.with_cluster(&cluster.name)
+        error.with_cluster(&cluster.name).with_address(self.latest)
     }
 
     fn trace(&self, to: &Destination) {
@@ -541,12 +547,9 @@ mod tests {
             .zone("a", ["127.0.0.1:1", "127.0.0.1:2"])
             .zone("b", [spare]);
         let builder = crate::Client::builder().cluster(orders).seed(1);
-        let client = builder.try_build().unwrap();
+        let client = builder.build().unwrap();
         let cluster = client.find("orders").unwrap();
-        let options = RequestOptions {
-            retry,
-            ..RequestOptions::default()
-        };
+        let options = RequestOptions::new().retry(retry);
         let call = Call::new(cluster, Arc::new(upstream), options, 0);
         (client, call)
     }
@@ -662,9 +665,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_timeout_names_the_cluster_and_the_time() {
-        let (_client, call) = call(policy(0), UpstreamOptions::default());
+        let (_client, mut call) = call(policy(0), UpstreamOptions::default());
+        let error = call.timed_out(Duration::from_millis(20));
+        assert_eq!(error.address(), None);
+        let host: SocketAddr = ([127, 0, 0, 1], 7).into();
+        call.latest = Some(host);
         let error = call.timed_out(Duration::from_millis(20));
         assert!(error.is_timeout());
+        assert_eq!(error.address(), Some(host));
         assert_eq!(error.cluster(), Some("orders"));
         assert!(error.to_string().contains("20ms"), "{error}");
     }

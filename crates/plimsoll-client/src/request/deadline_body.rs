@@ -25,7 +25,7 @@ pub struct DeadlineBody {
 
 impl DeadlineBody {
     /// Wraps `inner`; without a `deadline` the body has no time limit.
-    pub const fn new(inner: ResponseBody, deadline: Option<Instant>) -> Self {
+    pub(crate) const fn new(inner: ResponseBody, deadline: Option<Instant>) -> Self {
         Self {
             inner: Some(inner),
             deadline,

@@ -55,8 +55,8 @@ pub(crate) fn pick(
     upstream: &UpstreamOptions,
     args: PickArgs<'_>,
 ) -> Result<Pick, Error> {
-    if cluster.initial_fetch.runtime_ended() {
-        return Err(Error::runtime_ended().with_cluster(&cluster.name));
+    if let Err(error) = cluster.initial_fetch.lifecycle.check_sending() {
+        return Err(error.with_cluster(&cluster.name));
     }
     if cluster.load.active() >= u64::from(upstream.circuit_breakers.max_requests) {
         return Ok(Pick::Full(None));
@@ -219,7 +219,7 @@ mod tests {
             .zone("b", ["127.0.0.1:4"])
             .zone("a", [spare]);
         let builder = Client::builder().cluster(orders).seed(1);
-        let client = builder.try_build().unwrap();
+        let client = builder.build().unwrap();
         let cluster = client.find("orders").unwrap();
         (client, cluster)
     }

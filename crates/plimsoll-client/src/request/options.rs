@@ -27,33 +27,45 @@ const MAX_REPLAY_BYTES: usize = 64 << 10;
 /// use plimsoll_client::{RequestOptions, RetryOn, RetryPolicy};
 ///
 /// let mut request = http::Request::new(());
-/// request.extensions_mut().insert(RequestOptions {
-///     timeout: Some(Duration::from_secs(1)),
-///     retry: RetryPolicy { retry_on: RetryOn::GATEWAY_ERROR, ..Default::default() },
-///     ..Default::default()
-/// });
+/// let gateway_errors = RetryPolicy::new().retry_on(RetryOn::GATEWAY_ERROR);
+/// let options = RequestOptions::new().timeout(Duration::from_secs(1)).retry(gateway_errors);
+/// request.extensions_mut().insert(options);
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestOptions {
-    /// Time from the call, or from [`RequestEnd`](crate::RequestEnd), to the response headers, over
-    /// all attempts; unlimited by default.
-    pub timeout: Option<Duration>,
-    /// Time limit of one attempt; unlimited by default. A timeout counts as an error of the host.
-    pub per_try_timeout: Option<Duration>,
-    pub retry: RetryPolicy,
-    /// Hash for consistent hashing; random by default.
-    pub hash: Option<u64>,
-    /// Metadata that hosts must have. [`MatchCriteria`] in the request's extensions override it.
-    pub metadata_match: Option<MatchCriteria>,
-    /// Keeps literals open for new fields: write `..Default::default()`.
-    #[doc(hidden)]
-    pub _non_exhaustive: (),
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) per_try_timeout: Option<Duration>,
+    pub(crate) retry: RetryPolicy,
+    pub(crate) hash: Option<u64>,
+    pub(crate) metadata_match: Option<MatchCriteria>,
 }
 
 impl RequestOptions {
+    /// Options without time limits, with the default [`RetryPolicy`].
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    setters! {
+        /// Limits the time from the call to the response headers, over all attempts; unlimited by
+        /// default.
+        timeout(limit: impl Into<Option<Duration>>) => timeout = limit.into();
+        /// Limits the time of one attempt; unlimited by default. A timeout counts as an error of
+        /// the host.
+        per_try_timeout(limit: impl Into<Option<Duration>>) => per_try_timeout = limit.into();
+        /// Sets when and how often the request is retried.
+        retry(policy: RetryPolicy) => retry = policy;
+        /// Sets the hash for consistent hashing; random by default.
+        hash(hash: impl Into<Option<u64>>) => hash = hash.into();
+        /// Sets the metadata that hosts must have. [`MatchCriteria`] in the request's extensions
+        /// override it.
+        metadata_match(criteria: impl Into<Option<MatchCriteria>>) =>
+            metadata_match = criteria.into();
+    }
+
     /// Overrides [`Self::metadata_match`] with `criteria`, key by key.
     #[must_use]
-    pub fn merge_metadata_match(mut self, criteria: Option<MatchCriteria>) -> Self {
+    pub(crate) fn merge_metadata_match(mut self, criteria: Option<MatchCriteria>) -> Self {
         self.metadata_match = match (self.metadata_match, criteria) {
             (Some(own), Some(over)) => Some(own.merged(over.metadata())),
             (own, over) => over.or(own),
@@ -63,7 +75,7 @@ impl RequestOptions {
 
     /// Reduces [`Self::timeout`] to `deadline`, if that is shorter.
     #[must_use]
-    pub fn cap_timeout(mut self, deadline: Option<Duration>) -> Self {
+    pub(crate) fn cap_timeout(mut self, deadline: Option<Duration>) -> Self {
         self.timeout = match (self.timeout, deadline) {
             (Some(own), Some(deadline)) => Some(own.min(deadline)),
             (own, deadline) => own.or(deadline),
@@ -77,23 +89,45 @@ impl RequestOptions {
 /// Retries go to another host, and to another zone when several hosts of a zone cannot be reached.
 /// A request that no host has seen is retried whatever `retry_on` says; one that a host may have
 /// seen, only under the conditions of `retry_on` and if the cluster's circuit breakers allow it.
+///
+/// ```
+/// use plimsoll_client::{RetryOn, RetryPolicy};
+///
+/// let policy = RetryPolicy::new().num_retries(3).retry_on(RetryOn::parse("5xx,reset")?);
+/// # Ok::<(), plimsoll_client::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// Maximum number of attempts after the first; 2 by default.
-    pub num_retries: u32,
-    /// When to retry a request that a host may have seen; never by default.
-    pub retry_on: RetryOn,
-    pub retriable_status_codes: Vec<u16>,
-    /// Upper bound of the first backoff, doubled for each retry; 25 ms by default.
-    pub base_interval: Duration,
-    /// Upper bound of any backoff; ten times `base_interval` by default.
-    pub max_interval: Duration,
-    /// Longest request body that is buffered for a retry; 64 KiB by default. A request with a
-    /// longer body is not retried once a host has seen part of it.
-    pub max_replay_bytes: usize,
-    /// Keeps literals open for new fields: write `..Default::default()`.
-    #[doc(hidden)]
-    pub _non_exhaustive: (),
+    pub(crate) num_retries: u32,
+    pub(crate) retry_on: RetryOn,
+    pub(crate) retriable_status_codes: Vec<u16>,
+    pub(crate) base_interval: Duration,
+    pub(crate) max_interval: Duration,
+    pub(crate) max_replay_bytes: usize,
+}
+
+impl RetryPolicy {
+    /// Two retries of requests that no host has seen.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    setters! {
+        /// Sets the maximum number of attempts after the first; 2 by default.
+        num_retries(retries: u32) => num_retries = retries;
+        /// Sets when to retry a request that a host may have seen; never by default.
+        retry_on(conditions: RetryOn) => retry_on = conditions;
+        /// Sets the codes of [`RetryOn::RETRIABLE_STATUS_CODES`]; none by default.
+        retriable_status_codes(codes: impl IntoIterator<Item = u16>) =>
+            retriable_status_codes = codes.into_iter().collect();
+        /// Sets the upper bound of the first backoff, doubled for each retry; 25 ms by default.
+        base_interval(interval: Duration) => base_interval = interval;
+        /// Sets the upper bound of any backoff; 250 ms by default.
+        max_interval(interval: Duration) => max_interval = interval;
+        /// Sets the longest request body that is buffered for a retry; 64 KiB by default. A request
+        /// with a longer body is not retried once a host has seen part of it.
+        max_replay_bytes(bytes: usize) => max_replay_bytes = bytes;
+    }
 }
 
 #[cfg(feature = "xds")]
@@ -112,7 +146,6 @@ impl From<&route::RetryPolicy> for RetryPolicy {
             base_interval: policy.base_interval,
             max_interval: policy.max_interval,
             max_replay_bytes: MAX_REPLAY_BYTES,
-            _non_exhaustive: (),
         }
     }
 }
@@ -126,7 +159,6 @@ impl Default for RetryPolicy {
             base_interval: BASE_INTERVAL,
             max_interval: BASE_INTERVAL * 10,
             max_replay_bytes: MAX_REPLAY_BYTES,
-            _non_exhaustive: (),
         }
     }
 }

@@ -9,6 +9,7 @@ use http_body::Body;
 use tokio::time::Instant;
 use tower_service::Service as _;
 
+use crate::client::Client;
 use crate::error::BoxError;
 use crate::request::options::RequestOptions;
 use crate::service::authority::set_default_authority;
@@ -37,6 +38,14 @@ impl From<TargetService> for AnyService {
 }
 
 impl AnyService {
+    pub(crate) const fn client(&self) -> &Client {
+        match self {
+            Self::Cluster(service) => service.client(),
+            #[cfg(feature = "xds")]
+            Self::Target(service) => service.client(),
+        }
+    }
+
     /// Sends with the shorter of `deadline` and the route's timeout, and returns that timeout.
     pub(crate) fn call_within<B>(
         &mut self,

@@ -19,6 +19,7 @@ use plimsoll_xds::upstream::UpstreamOptions;
 use tower_layer::Layer;
 use tower_service::Service;
 
+use crate::client::Client;
 use crate::cluster::{Cluster, HostPicker};
 use crate::error::{BoxError, Error, ErrorKind};
 use crate::request::admission::{self, Receiver};
@@ -35,7 +36,10 @@ use crate::request::destination::{self, Destination, Pick};
 /// [`Client::layer`]: crate::Client::layer
 /// [`Client::service`]: crate::Client::service
 #[derive(Clone, Debug)]
-pub struct ClusterLayer(Arc<Cluster>);
+pub struct ClusterLayer {
+    client: Client,
+    cluster: Arc<Cluster>,
+}
 
 /// An HTTP client behind a [`ClusterLayer`]: each request is sent to a picked host.
 ///
@@ -44,14 +48,20 @@ pub struct ClusterLayer(Arc<Cluster>);
 #[derive(Debug)]
 pub struct Balanced<S> {
     inner: S,
+    client: Client,
     cluster: Arc<Cluster>,
     /// Picker of the cluster, checked out with the first request.
     picker: Option<HostPicker>,
 }
 
 impl ClusterLayer {
-    pub(crate) const fn new(cluster: Arc<Cluster>) -> Self {
-        Self(cluster)
+    pub(crate) const fn new(client: Client, cluster: Arc<Cluster>) -> Self {
+        Self { client, cluster }
+    }
+
+    /// The client that the layer belongs to: metrics, explanations, shutdown.
+    pub const fn client(&self) -> &Client {
+        &self.client
     }
 }
 
@@ -61,7 +71,8 @@ impl<S> Layer<S> for ClusterLayer {
     fn layer(&self, inner: S) -> Balanced<S> {
         Balanced {
             inner,
-            cluster: Arc::clone(&self.0),
+            client: self.client.clone(),
+            cluster: Arc::clone(&self.cluster),
             picker: None,
         }
     }
@@ -69,7 +80,15 @@ impl<S> Layer<S> for ClusterLayer {
 
 impl<S: Clone> Clone for Balanced<S> {
     fn clone(&self) -> Self {
-        ClusterLayer(Arc::clone(&self.cluster)).layer(self.inner.clone())
+        let layer = ClusterLayer::new(self.client.clone(), Arc::clone(&self.cluster));
+        layer.layer(self.inner.clone())
+    }
+}
+
+impl<S> Balanced<S> {
+    /// The client that picks the hosts: metrics, explanations, shutdown.
+    pub const fn client(&self) -> &Client {
+        &self.client
     }
 }
 
@@ -101,6 +120,10 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        if let Err(error) = self.cluster.initial_fetch.lifecycle.check_open() {
+            let error = error.with_cluster(&self.cluster.name);
+            return Box::pin(async { Err(error) });
+        }
         let picker = self
             .picker
             .get_or_insert_with(|| self.cluster.checkout_picker());

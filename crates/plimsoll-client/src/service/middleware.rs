@@ -14,8 +14,11 @@ use crate::service::reqwest::ReqwestService;
 ///
 /// Add it last: a balanced request is sent from here, over connections of the cluster, and later
 /// middleware does not see it (see [`ReqwestService`]). [`RequestOptions`] and [`MatchCriteria`]
-/// are taken from the extensions of the request. Failures are `Error::Middleware` with an
-/// [`Error`](crate::Error) of this crate.
+/// are taken from the extensions of the request.
+///
+/// Failures are `Error::Middleware`, for which `is_timeout()` and `is_connect()` are false: ask the
+/// [`Error`](crate::Error) of this crate inside, with
+/// `error.downcast_ref::<plimsoll_client::Error>()`.
 ///
 /// ```
 /// # fn example(client: &plimsoll_client::Client) -> Result<(), plimsoll_client::Error> {

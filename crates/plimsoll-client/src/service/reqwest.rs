@@ -12,6 +12,7 @@ use reqwest::ResponseBuilderExt as _;
 use tokio::time::Instant;
 use tower_service::Service;
 
+use crate::client::Client;
 use crate::error::{Error, ErrorKind};
 use crate::request::deadline_body::DeadlineBody;
 use crate::request::options::RequestOptions;
@@ -71,6 +72,19 @@ impl Service<reqwest::Request> for ReqwestService {
 }
 
 impl ReqwestService {
+    /// Sends a request; the same as [`call`](Service::call) of a clone.
+    pub fn send(
+        &self,
+        request: reqwest::Request,
+    ) -> impl Future<Output = Result<reqwest::Response, Error>> + Send + use<> {
+        self.clone().call_with(request, None, None)
+    }
+
+    /// The client that the service belongs to: metrics, explanations, shutdown.
+    pub const fn client(&self) -> &Client {
+        self.0.client()
+    }
+
     /// Sends a request with options that it cannot carry itself.
     pub(crate) fn call_with(
         &mut self,

@@ -24,7 +24,7 @@ use xxhash_rust::xxh64::xxh64;
 
 use crate::client::Client;
 use crate::error::{BoxError, Error, ErrorKind};
-use crate::request::body::ResponseBody;
+use crate::request::body::{RequestBody, ResponseBody};
 use crate::request::options::{RequestOptions, RetryPolicy};
 use crate::service::authority::set_default_authority;
 use crate::service::{ClusterService, ResponseFuture};
@@ -89,6 +89,19 @@ impl TargetService {
         &self.authority
     }
 
+    /// The client that the service belongs to: metrics, explanations, shutdown.
+    pub const fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Sends a request. The body may be `()`, text, bytes or a [`RequestBody`].
+    ///
+    /// The same as [`call`](Service::call) of a clone: a task that sends many requests saves a
+    /// little with a service of its own.
+    pub fn send<B: Into<RequestBody>>(&self, request: Request<B>) -> ResponseFuture {
+        self.clone().call(request.map(Into::into))
+    }
+
     pub(crate) fn listener(&self) -> &str {
         &self.listener
     }
@@ -117,8 +130,12 @@ impl TargetService {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
+        if !self.client.is_open() {
+            let closed = self.client.ended();
+            return (Box::pin(std::future::ready(Err(closed))), None);
+        }
         match self.prepare(&mut request, deadline) {
-            Ok(Some((service, timeout))) => (service.send(request, waited), timeout),
+            Ok(Some((service, timeout))) => (service.dispatch(request, waited), timeout),
             Ok(None) => {
                 let service = self.clone();
                 (
@@ -163,7 +180,8 @@ impl TargetService {
                 let options = own.unwrap_or_default().cap_timeout(left);
                 set_default_authority(&mut request, &self.authority);
                 request.extensions_mut().insert(options);
-                (ClusterService::new(cluster, 0).send(request, waited), left)
+                let mut service = ClusterService::new(self.client.clone(), cluster, 0);
+                (service.dispatch(request, waited), left)
             }
         };
         let ends = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
@@ -219,7 +237,7 @@ impl TargetService {
         let found = self.client.find(cluster)?;
         let known = self.services.get(cluster);
         if known.is_none_or(|known| !known.sends_to(&found)) {
-            let service = ClusterService::new(found, 0);
+            let service = ClusterService::new(self.client.clone(), found, 0);
             self.services.insert(cluster.into(), service);
         }
         Ok(())
@@ -349,7 +367,6 @@ fn route_options(action: &RouteAction) -> RequestOptions {
         retry: retry.map_or_else(RetryPolicy::default, RetryPolicy::from),
         hash: None,
         metadata_match: None,
-        _non_exhaustive: (),
     }
     .cap_timeout(limit(longest))
 }

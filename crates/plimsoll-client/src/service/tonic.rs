@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use tonic::{Code, Status};
 use tower_service::Service;
 
+use crate::client::Client;
 use crate::error::{BoxError, Error, ErrorKind};
 use crate::request::deadline_body::DeadlineBody;
 use crate::service::ClusterService;
@@ -39,6 +40,24 @@ use crate::service::target::TargetService;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Channel(AnyService);
+
+impl Channel {
+    /// The client that the channel belongs to: metrics, explanations, readiness, shutdown.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), plimsoll_client::Error> {
+    /// let channel = plimsoll_client::channel_lazy("xds:///orders")?;
+    /// let client = channel.client().clone();
+    /// client.ready().await?;
+    /// println!("{:?}", client.explain("orders").await?.reason);
+    /// client.shutdown().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub const fn client(&self) -> &Client {
+        self.0.client()
+    }
+}
 
 impl From<ClusterService> for Channel {
     fn from(service: ClusterService) -> Self {

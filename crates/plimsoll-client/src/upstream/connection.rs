@@ -213,6 +213,11 @@ impl ConnectionState {
         self.streams.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Whether the connection serves its first request.
+    pub(crate) fn is_first_request(&self) -> bool {
+        self.requests.load(Ordering::Relaxed) == 1
+    }
+
     pub(crate) fn end_request(&self, now: Instant) {
         self.streams.fetch_sub(1, Ordering::Relaxed);
         self.last_used_at.store(now.as_nanos(), Ordering::Relaxed);
@@ -450,7 +455,7 @@ mod tests {
     #[tokio::test]
     async fn hosts_are_outlier_candidates_from_the_threshold_on() {
         let orders = crate::Cluster::new("orders").endpoints(["127.0.0.1:1"]);
-        let client = crate::Client::builder().cluster(orders).try_build();
+        let client = crate::Client::builder().cluster(orders).build();
         let cluster = client.unwrap().find("orders").unwrap();
         let mut picker = cluster.checkout_picker();
         let host = picker.snapshot().routing().hosts().next().cloned().unwrap();

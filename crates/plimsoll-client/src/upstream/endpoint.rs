@@ -28,6 +28,7 @@ use crate::request::destination::OpenBreaker;
 use crate::upstream::backoff::ConnectBackoff;
 use crate::upstream::connect::{DialTarget, Dialer};
 use crate::upstream::connection::{ConnectionLimits, ConnectionState};
+use crate::upstream::hint::hint;
 use crate::upstream::normalize::{self, ConnectionForm};
 use crate::upstream::pool::{HttpConnection, Pool, Tasks};
 
@@ -207,6 +208,7 @@ impl Endpoint {
             connection.state.begin_request();
             self.limits.stats.upstream_rq_total.increment();
             let lease = Lease::new(self, index, &connection.state);
+            let is_first = connection.state.is_first_request();
             let error = match connection.try_send(request).await {
                 Ok(response) => {
                     let lease = lease.with(connection);
@@ -219,7 +221,7 @@ impl Endpoint {
                 }
                 Err(error) => error,
             };
-            match self.classify_error(slot, active, error) {
+            match self.classify_error(slot, active, error, is_first) {
                 // The pooled connection had been closed meanwhile: try another one.
                 (SendOutcome::Unsent(_), Some(host)) if stale < MAX_STALE_CONNECTIONS => {
                     stale += 1;
@@ -236,6 +238,7 @@ impl Endpoint {
         slot: &mut Option<Request<RequestBody>>,
         active: ActiveRequest,
         mut error: TrySendError<Request<RequestBody>>,
+        is_first: bool,
     ) -> (SendOutcome, Option<Arc<plimsoll_core::host::Host>>) {
         let message = error.take_message();
         let error = error.into_error();
@@ -255,7 +258,10 @@ impl Endpoint {
             }
             // Dropping `active` counts the request as failed.
             None => {
-                let text = format!("connection to {self} failed");
+                let mut text = format!("connection to {self} failed");
+                if let Some(hint) = hint(&error, &self.options, is_first) {
+                    text = format!("{text}; {hint}");
+                }
                 let error = self.error(ErrorKind::Transport, text).with_source(error);
                 (SendOutcome::Failed(error), None)
             }

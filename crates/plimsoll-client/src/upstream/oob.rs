@@ -55,7 +55,7 @@ mod tests {
 
     fn reporting(policy: impl Into<Policy>) -> Option<OobReporting> {
         let cluster = Cluster::new("orders").endpoints(["127.0.0.1:1"]);
-        let built = cluster.policy(policy).try_build().unwrap();
+        let built = cluster.policy(policy).build().unwrap();
         built.config.oob_reporting()
     }
 

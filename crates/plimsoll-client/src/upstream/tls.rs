@@ -138,6 +138,15 @@ impl Tls {
     }
 }
 
+/// Reads the certificates and keys that the settings name, to refuse unusable ones early.
+pub(crate) fn check_files(tls: &UpstreamTls) -> Result<(), TlsConfigError> {
+    if matches!(tls.ca, TrustedCa::Pem(_)) {
+        roots(&tls.ca)?;
+    }
+    tls.certificate.as_ref().map(read_pair).transpose()?;
+    Ok(())
+}
+
 /// Certificate verifier that checks exactly what the cluster's validation context asks for.
 #[derive(Debug)]
 struct Verifier {

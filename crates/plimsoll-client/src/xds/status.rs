@@ -79,6 +79,7 @@ pub struct RouteStatus {
 
 /// State of the stream to the management server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum XdsState {
     #[default]
     Connecting,
@@ -87,6 +88,17 @@ pub enum XdsState {
     Disconnected {
         message: String,
     },
+}
+
+impl XdsState {
+    /// Name of the state, as gRPC spells those of a channel.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Connecting => "CONNECTING",
+            Self::Connected => "CONNECTED",
+            Self::Disconnected { .. } => "DISCONNECTED",
+        }
+    }
 }
 
 #[cfg(test)]

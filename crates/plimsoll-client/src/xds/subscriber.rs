@@ -26,7 +26,7 @@ use super::decode::{Compilers, Decoded, Routes, decode};
 use super::dependencies::{
     Change, Dependencies, Key, NOT_RECEIVED, Roots, RouteConsumer, VersionedListener,
 };
-use super::load_reporting;
+use super::load_reporting::LoadReporter;
 use super::{LoadReporting, Subscriptions, XdsOptions, XdsState, XdsStatus};
 use crate::cluster::initial_fetch::{InitialFetch, until};
 use crate::cluster::manager::Update;
@@ -50,6 +50,8 @@ pub(crate) enum SubscribeCommand {
     Replace(Subscriptions),
     /// Asks for subscriptions that have neither arrived nor are known not to exist.
     Pending(oneshot::Sender<BTreeSet<Key>>),
+    /// Reports load a last time, replies, and ends the streams.
+    End(oneshot::Sender<()>),
 }
 
 /// Listeners of targets, each with the time when requests stop waiting for its first routes.
@@ -103,7 +105,7 @@ impl XdsHandle {
                     changed = routed.changed() => changed,
                     changed = status.changed() => changed,
                 };
-                changed.map_err(|_| Error::runtime_ended())?;
+                changed.map_err(|_| self.initial_fetch.lifecycle.error())?;
             }
         };
         until(self.deadline(listener), waiting)
@@ -138,9 +140,10 @@ pub(crate) fn problem_of(status: &XdsStatus, type_url: &str, name: &str) -> Opti
 }
 
 /// State of the server at `uri`, for errors.
-fn server_state(uri: &str, state: &XdsState) -> String {
+fn server_state(uri: &str, state: &XdsState, is_silent: bool) -> String {
     match state {
         XdsState::Connecting => format!("{uri} (connecting)"),
+        XdsState::Connected if is_silent => format!("{uri} (connected, no resources received)"),
         XdsState::Connected => format!("{uri} (connected)"),
         XdsState::Disconnected { message } => format!("{uri} (disconnected: {message})"),
     }
@@ -163,7 +166,9 @@ struct Subscriber {
     routed: watch::Sender<u64>,
     status: watch::Sender<XdsStatus>,
     eds_names: watch::Sender<EdsNames>,
-    reports_load: bool,
+    /// The server of the current stream has sent nothing yet.
+    is_silent: bool,
+    reporter: Option<LoadReporter>,
     subscribes_routes: bool,
     pending_removals: BTreeMap<Arc<str>, Instant>,
     initial_fetch: Arc<InitialFetch>,
@@ -212,7 +217,8 @@ pub(crate) fn start(
         routed,
         status,
         eds_names: watch::channel(EdsNames::new()).0,
-        reports_load: false,
+        is_silent: true,
+        reporter: None,
         subscribes_routes: false,
         pending_removals: BTreeMap::new(),
         initial_fetch: Arc::clone(&initial_fetch),
@@ -264,6 +270,14 @@ impl Subscriber {
                 command = commands.recv() => match command {
                     // The client was dropped.
                     None => break,
+                    Some(SubscribeCommand::End(done)) => {
+                        if let Some(reporter) = self.reporter.take() {
+                            reporter.end().await;
+                        }
+                        // The receiver may have been dropped.
+                        let _ = done.send(());
+                        break;
+                    }
                     Some(command) => self.handle_command(command),
                 },
                 // Closed only together with the client.
@@ -323,7 +337,7 @@ impl Subscriber {
     fn set_state(&self, state: XdsState) {
         let server = &self.servers.current().uri;
         self.initial_fetch
-            .set_server_state(server_state(server, &state));
+            .set_server_state(server_state(server, &state, self.is_silent));
         self.status.send_modify(|status| {
             status.server.clone_from(server);
             status.state = state;
@@ -333,6 +347,8 @@ impl Subscriber {
     fn handle_command(&mut self, command: SubscribeCommand) {
         match command {
             SubscribeCommand::Replace(subscriptions) => self.subscribe(subscriptions),
+            // Ends the task, in `run`.
+            SubscribeCommand::End(_) => {}
             SubscribeCommand::Pending(reply) => {
                 // The receiver may have been dropped.
                 let _ = reply.send(self.dependencies.pending());
@@ -375,11 +391,19 @@ impl Subscriber {
 
     fn handle_event(&mut self, event: AdsClientEvent<Decoded>) {
         match event {
-            AdsClientEvent::Connected => self.set_state(XdsState::Connected),
+            AdsClientEvent::Connected => {
+                self.is_silent = true;
+                self.set_state(XdsState::Connected);
+            }
             AdsClientEvent::Disconnected { message, .. } => {
                 self.set_state(XdsState::Disconnected { message });
             }
             AdsClientEvent::Resource(event) => {
+                // A timeout of the client's own is no sign of the server.
+                let is_answer = !matches!(event, ClientEvent::DoesNotExist { .. });
+                if is_answer && std::mem::replace(&mut self.is_silent, false) {
+                    self.set_state(XdsState::Connected);
+                }
                 self.count(&event);
                 self.report_ignored(&event);
                 self.dependencies.handle(event);
@@ -556,13 +580,13 @@ impl Subscriber {
     }
 
     fn report_load(&mut self) {
-        if std::mem::replace(&mut self.reports_load, true) {
+        if self.reporter.is_some() {
             return;
         }
         if self.options.node.id.is_empty() {
             log_line!(log_lines::NODE_ID_EMPTY);
         }
-        tokio::spawn(load_reporting::run(
+        self.reporter = Some(LoadReporter::start(
             self.servers.clone(),
             self.options.node_info(),
             self.eds_names.subscribe(),

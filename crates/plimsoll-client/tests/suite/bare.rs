@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty};
-use plimsoll_client::{Client, UpstreamOptions};
+use plimsoll_client::{Client, Cluster, UpstreamOptions};
 use plimsoll_core::model::assignment::{
     AssignmentParts, ClusterLoadAssignment, LbEndpoint, LocalityParts,
 };
@@ -62,12 +62,12 @@ async fn requests_are_sent_counted_and_weighed_by_load_reports() {
     let policy =
         EndpointPolicy::ClientSideWeightedRoundRobin(ClientSideWeightedRoundRobin::default());
     let client = Client::builder()
-        .cluster_with_endpoints(
-            config(policy),
-            endpoints(address),
-            UpstreamOptions::default(),
+        .cluster(
+            Cluster::from(config(policy))
+                .options(UpstreamOptions::default())
+                .assignment(endpoints(address)),
         )
-        .try_build()
+        .build()
         .unwrap();
     let mut orders = client.service("orders").unwrap();
     let request = http::Request::get("/").body(Empty::<Bytes>::new()).unwrap();

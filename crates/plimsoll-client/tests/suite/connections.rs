@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use crate::support::actor::{Actor, get, request};
 use crate::support::{
-    bound_socket, client, endpoints, http2, refused_address, round_robin, with_extras,
+    assigned, bound_socket, client, endpoints, http2, refused_address, round_robin, with_extras,
 };
 use http::Method;
 use http_body_util::BodyExt as _;
-use plimsoll_client::{Client, ErrorKind, RequestOptions, RetryPolicy, UpstreamOptions};
+use plimsoll_client::{Client, Cluster, ErrorKind, RequestOptions, RetryPolicy, UpstreamOptions};
 use plimsoll_core::model::health::HealthSignal;
 use plimsoll_testing::tasks::wait_until;
 use tower_service::Service as _;
@@ -175,13 +175,13 @@ async fn preconnect_dials_hosts_before_the_first_request() {
     let actors = [Actor::start().await, Actor::start().await];
     let addresses = [actors[0].address, actors[1].address];
     let client = Client::builder()
-        .cluster_with_endpoints(
+        .cluster(assigned(
             round_robin("orders"),
             endpoints("orders", &[("a", &addresses)]),
             UpstreamOptions::default(),
-        )
+        ))
         .preconnect(true)
-        .try_build()
+        .build()
         .unwrap();
     for actor in &actors {
         wait_until("it is dialed", async || actor.connections() == 1).await;
@@ -205,13 +205,7 @@ async fn a_host_in_backoff_is_skipped_without_a_retry() {
         for _ in 0..2 {
             get(&mut service, "/").await.unwrap();
         }
-        let once = RequestOptions {
-            retry: RetryPolicy {
-                num_retries: 0,
-                ..RetryPolicy::default()
-            },
-            ..RequestOptions::default()
-        };
+        let once = RequestOptions::new().retry(RetryPolicy::new().num_retries(0));
         let mut service = client.service("orders").unwrap().with_defaults(once);
         for _ in 0..6 {
             get(&mut service, "/").await.unwrap();
@@ -335,7 +329,7 @@ load_assignment:
         alive.address.port()
     );
     let cluster = plimsoll_xds::yaml::parse_upstream_cluster(&text).unwrap();
-    let client = Client::builder().upstream(cluster).try_build().unwrap();
+    let client = Client::builder().cluster(cluster).build().unwrap();
     let mut service = client.service("orders").unwrap();
     get(&mut service, "/").await.unwrap();
     assert_eq!(alive.requests(), 1);
@@ -394,7 +388,10 @@ async fn only_hosts_with_changed_connection_settings_are_redialed() {
     }
     // Changed connection settings: all hosts are redialed.
     let config = round_robin("orders");
-    client.set_cluster(config, http2()).await.unwrap();
+    client
+        .set_cluster(Cluster::from(config).options(http2()))
+        .await
+        .unwrap();
     expect([3, 2]).await;
     let status = client.cluster_statuses().await.unwrap();
     let total = |address| {

@@ -2,12 +2,12 @@
 #![cfg(feature = "tonic")]
 
 use crate::support::actor::Actor;
-use crate::support::{Backend, endpoints, http2, round_robin, within};
+use crate::support::{Backend, assigned, endpoints, http2, round_robin, within};
 use bytes::Bytes;
 use http::Request;
 use http_body::Body as _;
 use http_body_util::{BodyExt as _, Empty};
-use plimsoll_client::{Channel, ChannelBody, Client, Cluster, DeadlineBody};
+use plimsoll_client::{Channel, ChannelBody, Client, Cluster};
 use plimsoll_core::model::locality::Locality;
 use plimsoll_testing::tasks::wait_until;
 use tonic::Code;
@@ -17,8 +17,8 @@ fn client(actor: &Actor) -> Client {
     let assignment = endpoints("orders", &[("a", &[actor.address])]);
     Client::builder()
         .locality(Locality::zone_only("a"))
-        .cluster_with_endpoints(round_robin("orders"), assignment, http2())
-        .try_build()
+        .cluster(assigned(round_robin("orders"), assignment, http2()))
+        .build()
         .unwrap()
 }
 
@@ -74,14 +74,8 @@ async fn a_response_within_the_deadline_is_complete() {
 async fn a_body_with_a_deadline_has_the_length_and_the_end_of_the_response() {
     let backend = Backend::start().await;
     let cluster = Cluster::new("orders").endpoints([backend.address.to_string()]);
-    let client = Client::builder().cluster(cluster).try_build().unwrap();
-    let mut service = client.service("orders").unwrap();
-    let mut body = async |path: &str| {
-        let request = Request::get(path).body(Empty::<Bytes>::new()).unwrap();
-        let response = within(service.call(request)).await.unwrap();
-        let deadline = tokio::time::Instant::now() + crate::support::TIMEOUT;
-        DeadlineBody::new(response.into_body(), Some(deadline))
-    };
+    let client = Client::builder().cluster(cluster).build().unwrap();
+    let body = async |path: &str| call(&client, path, "60S").await;
     let text = backend.address.to_string();
     let mut whole = body("/").await;
     assert!(!whole.is_end_stream());

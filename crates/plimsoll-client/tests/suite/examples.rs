@@ -46,6 +46,39 @@ async fn tower_with_endpoints_from_the_program() {
     assert_eq!(backends[0].seen() + backends[1].seen(), 4);
 }
 
+/// Two of three requests stay in the zone, which has half of the hosts and 75 % of the demand.
+#[tokio::test]
+async fn the_first_program_needs_one_crate() {
+    let backends = [Backend::start().await, Backend::start().await];
+    let args = backends
+        .each_ref()
+        .map(|backend| backend.address.to_string());
+    let printed = run("first", &args, None).await;
+    assert_eq!(printed.matches("200 OK 127.0.0.1:").count(), 6, "{printed}");
+    let (near, far) = (backends[0].seen(), backends[1].seen());
+    assert!(
+        near + far == 6 && (3..=5).contains(&near),
+        "{near} {far} {printed}"
+    );
+    assert!(printed.contains("stays local"), "{printed}");
+
+    let source = include_str!("../../examples/first.rs");
+    let code = source
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"));
+    let roots = code.flat_map(|line| {
+        let paths = line.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':'));
+        paths
+            .filter_map(|path| path.split_once("::"))
+            .map(|(root, _)| root)
+    });
+    let is_crate = |root: &&str| root.starts_with(char::is_lowercase);
+    let mut crates: Vec<&str> = roots.filter(is_crate).collect();
+    crates.sort_unstable();
+    crates.dedup();
+    assert_eq!(crates, ["clippy", "plimsoll_client", "std"]);
+}
+
 #[tokio::test]
 async fn tonic_unary_and_streaming() {
     let printed = run("greetings", &[], None).await;

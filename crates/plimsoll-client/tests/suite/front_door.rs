@@ -93,7 +93,7 @@ async fn a_static_client_routes_by_stated_demand() {
         .zone("zone-a")
         .demand([("zone-a", 60), ("zone-b", 20), ("zone-c", 20)])
         .cluster(orders().await.policy(Policy::zone_aware().measured()))
-        .try_build()
+        .build()
         .unwrap();
     // Zone a issues 60 % and has a third of the hosts: 5/9 stays, the rest is shared.
     assert_near(
@@ -148,7 +148,7 @@ async fn stated_fractions_never_expire() {
         (fleet, FractionOrigin::EdsField),
     ] {
         let builder = builder.zone("zone-a").cluster(cluster());
-        let client = builder.try_build().unwrap();
+        let client = builder.build().unwrap();
         for _ in 0..3 {
             tokio::time::advance(Duration::from_secs(3600)).await;
             let explanation = client.explain("orders").await.unwrap();
@@ -190,7 +190,7 @@ async fn measured_demand_of_the_program_expires() {
         .zone("zone-a")
         .demand([("zone-a", 1), ("zone-b", 1), ("zone-c", 1)])
         .cluster(orders().await.policy(Policy::zone_aware().measured()))
-        .try_build()
+        .build()
         .unwrap();
     let measured = plimsoll_client::FractionMap::from([(
         Locality::zone_only("zone-a"),
@@ -223,7 +223,7 @@ async fn zones_are_chosen_by_reported_load() {
                 .fold(Cluster::new("orders"), add)
                 .policy(policy),
         )
-        .try_build()
+        .build()
         .unwrap();
     let shares = async || shares(&client, 50).await;
     wait_to_see("requests leave zone-a", shares, |seen| {
@@ -246,7 +246,7 @@ async fn zones_are_chosen_by_their_weights() {
         .zone("zone-a")
         .cluster(cluster)
         .seed(7)
-        .try_build()
+        .build()
         .unwrap();
     assert_near(&shares(&client, 400).await, [0.25, 0.75, 0.0]);
     let explanation = client.explain("orders").await.unwrap();
@@ -260,7 +260,7 @@ async fn without_a_fleet_hosts_are_chosen_in_turn() {
     let client = Client::builder()
         .zone("zone-a")
         .cluster(cluster)
-        .try_build()
+        .build()
         .unwrap();
     let third = 1.0 / 3.0;
     assert_near(&shares(&client, 60).await, [third, third, third]);
@@ -275,7 +275,7 @@ async fn own_response_times_need_neither_demand_nor_server() {
     let client = Client::builder()
         .zone("zone-a")
         .cluster(cluster)
-        .try_build()
+        .build()
         .unwrap();
     assert_eq!(shares(&client, 20).await.values().sum::<f64>().round(), 1.0);
     let basis = client.explain("orders").await.unwrap().locality_basis;
@@ -291,14 +291,11 @@ async fn circuit_breakers_are_easy_to_lift() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = silent.local_addr().unwrap();
     let overflows = async |cluster: Cluster, requests: usize| {
-        let client = Client::builder().cluster(cluster).try_build().unwrap();
+        let client = Client::builder().cluster(cluster).build().unwrap();
         let service = client
             .service("orders")
             .unwrap()
-            .with_defaults(RequestOptions {
-                timeout: Some(Duration::from_secs(2)),
-                ..RequestOptions::default()
-            });
+            .with_defaults(RequestOptions::new().timeout(Duration::from_secs(2)));
         let mut running = tokio::task::JoinSet::new();
         for _ in 0..requests {
             let mut service = service.clone();
@@ -325,7 +322,7 @@ async fn the_fleet_of_the_program_can_change() {
             )
         };
         let cluster = zones.into_iter().fold(Cluster::new("fleet"), add);
-        cluster.try_into_endpoints().unwrap().assignment
+        cluster.build_endpoints().unwrap().assignment
     };
     let orders = Cluster::new("orders")
         .zone("a", ["10.0.0.1:80"])
@@ -335,7 +332,7 @@ async fn the_fleet_of_the_program_can_change() {
         .zone("a")
         .cluster(orders)
         .originating(fleet([("a", 1), ("bb", 2)]))
-        .try_build()
+        .build()
         .unwrap();
     client.ready().await.unwrap();
     let counts = async || {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::support::actor::{Actor, get};
 use crate::support::held_time::HeldTime;
 use crate::support::{client, round_robin, with_extras};
-use plimsoll_client::{Client, ClusterService, UpstreamOptions};
+use plimsoll_client::{Client, Cluster, ClusterService, UpstreamOptions};
 use plimsoll_core::model::outlier_detection::{
     ConsecutiveErrors, FailurePercentageEjection, OutlierDetection, OutlierDetectionParts,
 };
@@ -120,7 +120,7 @@ async fn hosts_are_healthy_once_their_checks_are_removed() {
     healthy(1).await;
     let unchecked = UpstreamOptions::default();
     client
-        .set_cluster(round_robin("orders"), unchecked)
+        .set_cluster(Cluster::from(round_robin("orders")).options(unchecked))
         .await
         .unwrap();
     healthy(2).await;

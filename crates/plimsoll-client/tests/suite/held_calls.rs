@@ -19,13 +19,13 @@ use crate::support::actor::{Actor, get, request};
 #[cfg(feature = "tonic")]
 use crate::support::held_time::HeldTime;
 use crate::support::silent::Silent;
-use crate::support::{endpoints, http2, round_robin, within};
+use crate::support::{assigned, endpoints, http2, round_robin, within};
 
 fn client(address: SocketAddr, options: UpstreamOptions) -> Client {
     let assignment = endpoints("orders", &[("a", &[address])]);
     Client::builder()
-        .cluster_with_endpoints(round_robin("orders"), assignment, options)
-        .try_build()
+        .cluster(assigned(round_robin("orders"), assignment, options))
+        .build()
         .unwrap()
 }
 
@@ -37,13 +37,7 @@ fn one_connection() -> UpstreamOptions {
 }
 
 fn without_retries() -> RequestOptions {
-    RequestOptions {
-        retry: RetryPolicy {
-            num_retries: 0,
-            ..RetryPolicy::default()
-        },
-        ..RequestOptions::default()
-    }
+    RequestOptions::new().retry(RetryPolicy::new().num_retries(0))
 }
 
 #[tokio::test]

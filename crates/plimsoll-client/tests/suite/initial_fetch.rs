@@ -11,7 +11,7 @@ use crate::support::held_time::HeldTime;
 use crate::support::management::{Management, xds_options};
 use crate::support::resources::{assignment, cluster, listener, routes, whole};
 use crate::support::silent::Silent;
-use crate::support::{Backend, endpoints, get, refused_address, round_robin, within};
+use crate::support::{Backend, assigned, endpoints, get, refused_address, round_robin, within};
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use http::{Request, Response};
@@ -42,7 +42,7 @@ fn builder(server: SocketAddr) -> ClientBuilder {
 fn eds(name: &str) -> ClientBuilder {
     let text =
         format!("{{name: {name}, type: EDS, eds_cluster_config: {{eds_config: {{ads: {{}}}}}}}}");
-    Client::builder().upstream(parse_upstream_cluster(&text).unwrap())
+    Client::builder().cluster(parse_upstream_cluster(&text).unwrap())
 }
 
 fn request(path: &str) -> Request<Empty<Bytes>> {
@@ -69,11 +69,14 @@ async fn every_silent_server_is_an_error_that_names_it() {
             "disconnected: tcp connect error: Connection refused",
         ),
         (Silent::never_accepting(), "connecting"),
-        (Silent::never_answering().await, "connected"),
+        (
+            Silent::never_answering().await,
+            "connected, no resources received",
+        ),
     ] {
         let mut options = xds_options(server.address, Variant::Delta);
-        options.server.connect_timeout = Duration::from_secs(600);
-        let client = builder(server.address).xds(options).try_build().unwrap();
+        options = options.connect_timeout(Duration::from_secs(600));
+        let client = builder(server.address).xds(options).build().unwrap();
         let mut target = client.target_lazy(TARGET).unwrap();
         wait_until("the state is known", async || {
             let known = format!("{:?}", client.xds_status().unwrap().state);
@@ -106,7 +109,7 @@ async fn endpoints_that_never_come_are_an_error_of_services_and_layers() {
     let client = eds("orders")
         .xds(xds_options(server, Variant::Sotw))
         .initial_fetch_timeout(SHORT)
-        .try_build()
+        .build()
         .unwrap();
     let assert_no_endpoints = |error: &Error| {
         let text = error.to_string();
@@ -141,17 +144,17 @@ async fn endpoints_that_never_come_are_an_error_of_services_and_layers() {
 async fn without_a_server_the_error_says_how_to_set_one() {
     let client = Client::builder()
         .initial_fetch_timeout(SHORT)
-        .try_build()
+        .build()
         .unwrap();
     let text = "{name: orders, type: EDS, eds_cluster_config: {eds_config: {ads: {}}}}";
     let orders = parse_upstream_cluster(text).unwrap();
-    client.set_upstream(orders).await.unwrap();
+    client.set_cluster(orders).await.unwrap();
     let mut service = client.service("orders").unwrap();
     let error = within(get(&mut service, "/")).await.unwrap_err();
     assert!(error.to_string().contains("ClientBuilder::xds"), "{error}");
     let error = client.target_lazy(TARGET).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
-    let unknown = Client::builder().fallback_cluster("static").try_build();
+    let unknown = Client::builder().fallback_cluster("static").build();
     let error = unknown.unwrap_err();
     assert!(
         error
@@ -164,13 +167,10 @@ async fn without_a_server_the_error_says_how_to_set_one() {
 #[tokio::test]
 async fn the_timeout_of_a_request_ends_its_wait() {
     let server = Silent::never_answering().await;
-    let options = RequestOptions {
-        timeout: Some(Duration::from_millis(50)),
-        ..RequestOptions::default()
-    };
+    let options = RequestOptions::new().timeout(Duration::from_millis(50));
     let client = builder(server.address)
         .initial_fetch_timeout(Duration::ZERO)
-        .try_build()
+        .build()
         .unwrap();
     let mut target = client.target_lazy(TARGET).unwrap();
     let mut timed = request("/");
@@ -193,7 +193,7 @@ async fn the_timeout_of_a_request_ends_its_wait() {
     let client = eds("orders")
         .xds(xds_options(server.address, Variant::Sotw))
         .initial_fetch_timeout(Duration::ZERO)
-        .try_build()
+        .build()
         .unwrap();
     let mut service = client.service("orders").unwrap().with_defaults(options);
     let error = within(get(&mut service, "/")).await.unwrap_err();
@@ -212,14 +212,14 @@ async fn the_fallback_cluster_serves_until_the_server_answers() {
         server.kill();
         let client = Client::builder()
             .xds(xds_options(server.address, variant))
-            .cluster_with_endpoints(
+            .cluster(assigned(
                 round_robin("static"),
                 endpoints("static", &[("a", &[local.address])]),
                 UpstreamOptions::default(),
-            )
+            ))
             .initial_fetch_timeout(SHORT)
             .fallback_cluster("static")
-            .try_build()
+            .build()
             .unwrap();
         let mut target = within(client.target(TARGET)).await.unwrap();
         let sent_to = async |target: &mut _| within(get(target, "/")).await.unwrap().1;
@@ -243,13 +243,13 @@ async fn the_fallback_cluster_serves_clusters_without_endpoints() {
     let endpoints_made = resources.pop().unwrap();
     let server = Management::start(&resources);
     let client = builder(server.address)
-        .cluster_with_endpoints(
+        .cluster(assigned(
             round_robin("static"),
             endpoints("static", &[("a", &[local.address])]),
             UpstreamOptions::default(),
-        )
+        ))
         .fallback_cluster("static")
-        .try_build()
+        .build()
         .unwrap();
     let mut target = client.target_lazy(TARGET).unwrap();
     let (_, host) = within(get(&mut target, "/")).await.unwrap();
@@ -282,7 +282,7 @@ async fn resources_without_endpoints_are_named() {
     for variant in [Variant::Sotw, Variant::Delta] {
         let server = Management::start(&without_eds);
         let options = xds_options(server.address, variant);
-        let client = builder(server.address).xds(options).try_build().unwrap();
+        let client = builder(server.address).xds(options).build().unwrap();
         let mut target = client.target_lazy(TARGET).unwrap();
         let start = format!(
             "cluster orders: no endpoints within 200ms; management server http://{} (connected)",
@@ -316,7 +316,7 @@ async fn a_late_answer_serves_the_requests_that_wait() {
     server.kill();
     let client = builder(server.address)
         .initial_fetch_timeout(Duration::ZERO)
-        .try_build()
+        .build()
         .unwrap();
     let target = client.target_lazy(TARGET).unwrap();
     let (mut one, mut channel) = (target.clone(), Channel::from(target));
@@ -351,15 +351,13 @@ async fn a_control_plane_that_comes_late_loses_no_call() {
     let time = HeldTime::start();
     let client = Client::builder()
         .xds(xds_options(server.address, Variant::Sotw))
-        .try_build()
+        .build()
         .unwrap();
     let mut target = client.target_lazy(TARGET).unwrap();
     let mut start = || {
         let mut call = request("/");
-        call.extensions_mut().insert(RequestOptions {
-            timeout: Some(Duration::from_secs(12)),
-            ..RequestOptions::default()
-        });
+        let options = RequestOptions::new().timeout(Duration::from_secs(12));
+        call.extensions_mut().insert(options);
         tokio::spawn(read(target.call(call)))
     };
     let tick = || tokio::time::advance(Duration::from_secs(1) / RATE);
@@ -406,15 +404,13 @@ async fn a_late_control_plane_and_slow_hosts_lose_no_call() {
     let text = "{name: orders, type: EDS, eds_cluster_config: {eds_config: {ads: {}}}, \
                 http2_protocol_options: {}}";
     let client = Client::builder()
-        .upstream(parse_upstream_cluster(text).unwrap())
+        .cluster(parse_upstream_cluster(text).unwrap())
         .xds(xds_options(server.address, Variant::Sotw))
-        .try_build()
+        .build()
         .unwrap();
     let service = client.service("orders").unwrap();
-    let mut service = service.with_defaults(RequestOptions {
-        timeout: Some(Duration::from_secs(12)),
-        ..RequestOptions::default()
-    });
+    let options = RequestOptions::new().timeout(Duration::from_secs(12));
+    let mut service = service.with_defaults(options);
     let mut start = || tokio::spawn(read(service.call(request("/wait"))));
     let tick = || tokio::time::advance(Duration::from_secs(1) / RATE);
     let mut calls = Vec::new();
@@ -472,12 +468,12 @@ async fn read(call: impl Future<Output = Result<Response<ResponseBody>, Error>>)
 
 /// A cluster that waits for its endpoints, with up to `max_requests` at a time.
 async fn limited_cluster(builder: ClientBuilder, max_requests: u32) -> Client {
-    let client = builder.try_build().unwrap();
+    let client = builder.build().unwrap();
     let limit = format!("{{thresholds: [{{max_requests: {max_requests}}}]}}");
     let eds = "type: EDS, eds_cluster_config: {eds_config: {ads: {}}}";
     let text = format!("{{name: orders, {eds}, circuit_breakers: {limit}}}");
     let orders = parse_upstream_cluster(&text).unwrap();
-    client.set_upstream(orders).await.unwrap();
+    client.set_cluster(orders).await.unwrap();
     client
 }
 
@@ -519,13 +515,13 @@ async fn named_clusters_are_part_of_readiness() {
     let backend = Backend::start().await;
     let server = Management::start(&whole("orders", &[("a", &[backend.address])]));
     let with = |names: &[&str], all: bool| {
-        let mut options: XdsOptions = xds_options(server.address, Variant::Sotw);
-        options.clusters = names.iter().map(|&name| name.into()).collect();
-        options.all_clusters = all;
+        let options: XdsOptions = xds_options(server.address, Variant::Sotw)
+            .clusters(names.iter().copied())
+            .all_clusters(all);
         let builder = Client::builder().xds(options);
         builder
             .initial_fetch_timeout(Duration::ZERO)
-            .try_build()
+            .build()
             .unwrap()
     };
     let client = with(&["orders"], false);
@@ -552,7 +548,7 @@ async fn dropped_requests_leak_nothing() {
     let client = eds("users")
         .xds(xds_options(server.address, Variant::Sotw))
         .initial_fetch_timeout(Duration::ZERO)
-        .try_build()
+        .build()
         .unwrap();
     let target = client.target_lazy(TARGET).unwrap();
     for _ in 0..50 {

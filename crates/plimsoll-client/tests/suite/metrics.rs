@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use crate::support::actor::{Actor, get};
-use crate::support::{endpoints, refused_address, round_robin};
-use plimsoll_client::{Client, RequestOptions, RetryOn, UpstreamOptions};
+use crate::support::{assigned, endpoints, refused_address, round_robin};
+use plimsoll_client::{Client, RequestOptions, RetryOn, RetryPolicy, UpstreamOptions};
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::stats::{Metric, MetricKind, TextFormat};
 use prometheus_client::encoding::text::encode;
@@ -18,16 +18,17 @@ async fn busy_client() -> (Client, Actor) {
     let assignment = endpoints("orders", &[("a", &[actor.address])]);
     let client = Client::builder()
         .locality(Locality::zone_only("a"))
-        .cluster_with_endpoints(
+        .cluster(assigned(
             round_robin("orders"),
             assignment,
             UpstreamOptions::default(),
-        )
-        .try_build()
+        ))
+        .build()
         .unwrap();
-    let mut options = RequestOptions::default();
-    options.retry.retry_on = RetryOn::SERVER_ERROR;
-    options.retry.num_retries = 1;
+    let once = RetryPolicy::new()
+        .retry_on(RetryOn::SERVER_ERROR)
+        .num_retries(1);
+    let options = RequestOptions::new().retry(once);
     let mut service = client.service("orders").unwrap().with_defaults(options);
     for path in ["/", "/404", "/503"] {
         get(&mut service, path).await.unwrap();
@@ -35,10 +36,7 @@ async fn busy_client() -> (Client, Actor) {
     let dead = refused_address();
     let unreachable = endpoints("users", &[("a", &[dead])]);
     let config = round_robin("users");
-    client
-        .set_cluster(config, UpstreamOptions::default())
-        .await
-        .unwrap();
+    client.set_cluster(config).await.unwrap();
     client.update_endpoints(unreachable).await.unwrap();
     let mut users = client.service("users").unwrap();
     assert!(get(&mut users, "/").await.is_err());
@@ -133,18 +131,12 @@ async fn the_epoch_changes_only_when_clusters_are_added_or_removed() {
     let before = client.cluster_epoch();
     let same = endpoints("orders", &[("a", &[actor.address])]);
     client.update_endpoints(same).await.unwrap();
-    client
-        .set_cluster(round_robin("orders"), UpstreamOptions::default())
-        .await
-        .unwrap();
+    client.set_cluster(round_robin("orders")).await.unwrap();
     assert_eq!(client.cluster_epoch(), before);
     client.remove_cluster("users").await.unwrap();
     client.explain("orders").await.unwrap();
     assert_eq!(client.cluster_epoch(), before + 1);
-    client
-        .set_cluster(round_robin("users"), UpstreamOptions::default())
-        .await
-        .unwrap();
+    client.set_cluster(round_robin("users")).await.unwrap();
     assert_eq!(client.cluster_epoch(), before + 2);
 }
 

@@ -1,7 +1,7 @@
 //! Conditions that operators must know of are logged as warnings: expired reports, panic mode.
 
 use crate::support::actor::{Actor, request};
-use crate::support::{client, endpoints};
+use crate::support::{assigned, client, endpoints};
 use http::Method;
 use http_body_util::BodyExt as _;
 use plimsoll_client::{Client, UpstreamOptions};
@@ -41,12 +41,12 @@ async fn expired_load_reports_are_logged_once() {
     let actor = Actor::start().await;
     let client = Client::builder()
         .locality(Locality::zone_only("a"))
-        .cluster_with_endpoints(
+        .cluster(assigned(
             parse_cluster(LOAD_AWARE).unwrap(),
             endpoints("orders", &[("a", &[actor.address])]),
             UpstreamOptions::default(),
-        )
-        .try_build()
+        ))
+        .build()
         .unwrap();
     let mut service = client.service("orders").unwrap();
     let mut report = request(Method::GET, "/say");

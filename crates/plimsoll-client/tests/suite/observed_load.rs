@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::support::management::{Management, node};
 use crate::support::resources::{assignment, cluster, listener, routes};
-use crate::support::{Sends, endpoints, http2, within};
+use crate::support::{Sends, assigned, endpoints, http2, within};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Empty, StreamBody};
@@ -149,9 +149,9 @@ async fn unanswered_requests_move_traffic_to_the_other_zone() {
     let config = parse_cluster(&format!("name: orders\n{POLICY}")).unwrap();
     let client = Client::builder()
         .locality(Locality::zone_only("a"))
-        .cluster_with_endpoints(config, zones, options())
+        .cluster(assigned(config, zones, options()))
         .seed(7)
-        .try_build()
+        .build()
         .unwrap();
     let traffic = traffic(&client.service("orders").unwrap());
     is_home(&client, &b).await;
@@ -169,9 +169,9 @@ async fn response_times_end_with_the_headers() {
     let config = parse_cluster(&format!("name: orders\n{POLICY}")).unwrap();
     let client = Client::builder()
         .locality(Locality::zone_only("a"))
-        .cluster_with_endpoints(config, zones, options())
+        .cluster(assigned(config, zones, options()))
         .seed(7)
-        .try_build()
+        .build()
         .unwrap();
     let mut service = client.service("orders").unwrap();
     let traffic = traffic(&service);
@@ -210,7 +210,7 @@ async fn the_policy_arrives_by_xds_and_outlives_the_server() {
         assignment("orders", &[("a", &[a.address]), ("b", &[b.address])]),
     ]);
     let options = XdsOptions::new(format!("http://{}", server.address), node());
-    let client = Client::builder().xds(options).seed(7).try_build().unwrap();
+    let client = Client::builder().xds(options).seed(7).build().unwrap();
     let service = within(client.target("xds:///orders")).await.unwrap();
     let traffic = traffic(&service);
     is_home(&client, &b).await;

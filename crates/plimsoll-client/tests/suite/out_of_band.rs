@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::support::management::{Management, node};
 use crate::support::resources::{assignment, listener, routes};
-use crate::support::{endpoints, get, within};
+use crate::support::{assigned, endpoints, get, within};
 use bytes::{BufMut as _, Bytes, BytesMut};
 use plimsoll_client::{Client, UpstreamOptions, XdsOptions};
 use plimsoll_core::model::locality::Locality;
@@ -137,13 +137,13 @@ async fn weights_follow_reports_and_hosts_without_the_service_are_not_asked_agai
     };
     let client = Client::builder()
         .locality(Locality::zone_only("a"))
-        .cluster_with_endpoints(
+        .cluster(assigned(
             parse_cluster(CONFIG).unwrap(),
             endpoints("orders", &[("a", &addresses)]),
             options,
-        )
+        ))
         .seed(7)
-        .try_build()
+        .build()
         .unwrap();
     let mut service = client.service("orders").unwrap();
     let served = |index: usize| reporters[index].served.load(Ordering::Relaxed);
@@ -223,7 +223,7 @@ async fn load_aware_localities_follow_reports_of_a_sidecar() {
         assignment("orders", &[("a", &[near.address]), ("b", &[far.address])]),
     ]);
     let options = XdsOptions::new(format!("http://{}", server.address), node());
-    let client = Client::builder().xds(options).seed(7).try_build().unwrap();
+    let client = Client::builder().xds(options).seed(7).build().unwrap();
     let mut service = within(client.target("xds:///orders")).await.unwrap();
 
     let served = |reporter: &Reporter| reporter.served.load(Ordering::Relaxed);

@@ -18,8 +18,8 @@ async fn an_outage_is_one_warning_per_reason_and_one_line_when_it_is_over() {
     let backend = Backend::start().await;
     let mut server = Management::start(&whole("orders", &[("a", &[backend.address])]));
     let mut options = xds_options(server.address, Variant::Sotw);
-    options.load_reporting = LoadReporting::Always;
-    let client = Client::builder().xds(options).try_build().unwrap();
+    options = options.load_reporting(LoadReporting::Always);
+    let client = Client::builder().xds(options).build().unwrap();
     let mut target = within(client.target("xds:///orders")).await.unwrap();
     get(&mut target, "/").await.unwrap();
     wait_until("load is reported", async || server.reports() > 0).await;
@@ -76,10 +76,7 @@ async fn a_name_that_does_not_resolve_is_one_warning_and_part_of_the_error() {
          orders, endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {address:
          orders.invalid, port_value: 80}}}}]}]}}",
     );
-    let client = Client::builder()
-        .upstream(cluster.unwrap())
-        .try_build()
-        .unwrap();
+    let client = Client::builder().cluster(cluster.unwrap()).build().unwrap();
     let mut orders = client.service("orders").unwrap();
     let error = within(get(&mut orders, "/")).await.unwrap_err();
     let start = "cluster orders: no host available; DNS name \"orders.invalid\" does not resolve: ";

@@ -22,7 +22,7 @@ fn yaml(fields: &str) -> UpstreamCluster {
          {endpoints}}}\n{fields}"
     );
     let cluster = Cluster::from_yaml(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
-    cluster.try_build().unwrap()
+    cluster.build().unwrap()
 }
 
 fn typed(message: &str, fields: &str) -> String {
@@ -49,7 +49,7 @@ fn code(policy: impl Into<Policy>) -> Cluster {
 }
 
 fn assert_same(name: &str, code: Cluster, fields: &str) {
-    assert_eq!(code.try_build().unwrap(), yaml(fields), "{name}");
+    assert_eq!(code.build().unwrap(), yaml(fields), "{name}");
 }
 
 const ROUND_ROBIN: &str = "round_robin.v3.RoundRobin";
@@ -476,17 +476,17 @@ load_assignment:
         host("orders.svc", "")
     );
     let yaml = Cluster::from_yaml(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
-    assert_eq!(code.try_build().unwrap(), yaml.try_build().unwrap());
+    assert_eq!(code.build().unwrap(), yaml.build().unwrap());
     let eds = Cluster::eds("orders")
         .eds_service_name("orders-v2")
-        .try_build()
+        .build()
         .unwrap();
     assert_eq!(eds.eds_name(), Some("orders-v2"));
 }
 
 #[test]
 fn settings_out_of_range_name_their_field() {
-    let refused = |cluster: Cluster| cluster.try_build().unwrap_err().to_string();
+    let refused = |cluster: Cluster| cluster.build().unwrap_err().to_string();
     let hosts = || Cluster::new("orders").zone("a", ["10.0.0.1:80"]);
     for (cluster, path) in [
         (

@@ -6,7 +6,7 @@ use http_body_util::{BodyExt as _, Empty};
 use hyper_util::client::legacy;
 use hyper_util::rt::TokioExecutor;
 use plimsoll_client::settings::EndpointLoadMetricsFormat;
-use plimsoll_client::{Client, ErrorKind, Side, UpstreamOptions};
+use plimsoll_client::{Client, Cluster, ErrorKind, Side, UpstreamOptions};
 use plimsoll_testing::tasks::wait_until;
 use tower_layer::Layer as _;
 use tower_service::Service as _;
@@ -107,7 +107,7 @@ async fn endpoints_and_clusters_change_while_requests_run() {
         .unwrap();
     assert_eq!(get(&mut service, "/").await.unwrap().1, two.to_string());
     client
-        .set_cluster(round_robin("users"), http2())
+        .set_cluster(Cluster::from(round_robin("users")).options(http2()))
         .await
         .unwrap();
     client
@@ -158,8 +158,8 @@ fn after_its_runtime_ended_a_client_says_so() {
     };
     let built_on = runtime();
     let client = built_on.block_on(async {
-        let orders = plimsoll_client::Cluster::new("orders").endpoints(["127.0.0.1:1"]);
-        let client = Client::builder().cluster(orders).try_build().unwrap();
+        let orders = Cluster::new("orders").endpoints(["127.0.0.1:1"]);
+        let client = Client::builder().cluster(orders).build().unwrap();
         client.ready().await.unwrap();
         client
     });
@@ -180,27 +180,30 @@ fn after_its_runtime_ended_a_client_says_so() {
     });
 }
 
-/// Unlike a runtime that ended, a dropped client leaves services that work.
+/// Endpoints of a service that is in use are updated, although the client was dropped.
 #[tokio::test]
-async fn a_service_outlives_its_client() {
-    let backend = Backend::start().await;
-    let client = client(&[backend.address], UpstreamOptions::default());
-    let mut service = client.service("orders").unwrap();
+async fn a_client_lives_as_long_as_its_services() {
+    let (gone, backend) = (refused_address(), Backend::start().await);
     let tasks = tokio::runtime::Handle::current().metrics();
     let before = tasks.num_alive_tasks();
+    let client = client(&[gone], UpstreamOptions::default());
+    let mut service = client.service("orders").unwrap();
     drop(client);
-    wait_until("the manager ends", async || {
-        tasks.num_alive_tasks() < before
+    let now = endpoints("orders", &[("a", &[backend.address])]);
+    service.client().update_endpoints(now).await.unwrap();
+    assert_eq!(get(&mut service, "/").await.unwrap().0, 200);
+    drop(service);
+    wait_until("the tasks of the client end", async || {
+        tasks.num_alive_tasks() <= before
     })
     .await;
-    assert_eq!(get(&mut service, "/").await.unwrap().0, 200);
 }
 
 #[tokio::test]
 async fn requests_ask_for_load_reports_if_their_cluster_says_so() {
     let actor = Actor::start().await;
     let orders = |format: Option<EndpointLoadMetricsFormat>| {
-        let cluster = plimsoll_client::Cluster::new("orders").endpoints([actor.address]);
+        let cluster = Cluster::new("orders").endpoints([actor.address]);
         match format {
             Some(format) => cluster.endpoint_load_metrics_format(format),
             None => cluster,
@@ -222,10 +225,7 @@ async fn requests_ask_for_load_reports_if_their_cluster_says_so() {
         (Some(EndpointLoadMetricsFormat::Bin), None, "BIN"),
         (Some(EndpointLoadMetricsFormat::Bin), Some("TEXT"), "TEXT"),
     ] {
-        let client = Client::builder()
-            .cluster(orders(format))
-            .try_build()
-            .unwrap();
+        let client = Client::builder().cluster(orders(format)).build().unwrap();
         let http = legacy::Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
         let mut service = client.service("orders").unwrap();
         let mut balanced = client.layer("orders").unwrap().layer(http);

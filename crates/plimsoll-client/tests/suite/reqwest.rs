@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::support::actor::Actor;
 use crate::support::management::{Management, xds_options};
 use crate::support::resources::whole;
-use crate::support::{endpoints, refused_address, round_robin, within};
+use crate::support::{assigned, endpoints, refused_address, round_robin, within};
 use plimsoll_client::{
     BalancedMiddleware, Client, Error, ErrorKind, RequestOptions, ReqwestService, RetryOn,
     RetryPolicy, UpstreamOptions, Variant,
@@ -18,13 +18,13 @@ use tower_service::Service as _;
 
 fn client(addresses: &[SocketAddr]) -> Client {
     Client::builder()
-        .cluster_with_endpoints(
+        .cluster(assigned(
             round_robin("orders"),
             endpoints("orders", &[("a", addresses)]),
             UpstreamOptions::default(),
-        )
+        ))
         .seed(7)
-        .try_build()
+        .build()
         .unwrap()
 }
 
@@ -121,13 +121,8 @@ async fn failed_attempts_are_retried_as_the_options_say() {
         .unhealthy
         .store(true, std::sync::atomic::Ordering::Relaxed);
     let http = with_middleware(&client);
-    let options = RequestOptions {
-        retry: RetryPolicy {
-            retry_on: RetryOn::GATEWAY_ERROR,
-            ..RetryPolicy::default()
-        },
-        ..RequestOptions::default()
-    };
+    let gateway_errors = RetryPolicy::new().retry_on(RetryOn::GATEWAY_ERROR);
+    let options = RequestOptions::new().retry(gateway_errors);
     for _ in 0..4 {
         let request = http.get("http://orders.example/maybe");
         let response = request.with_extension(options.clone()).send().await;
@@ -241,7 +236,7 @@ async fn targets_of_a_management_server_are_served_too() {
     let actor = Actor::start().await;
     let server = Management::start(&whole("orders", &[("a", &[actor.address])]));
     let options = xds_options(server.address, Variant::Sotw);
-    let client = Client::builder().xds(options).try_build().unwrap();
+    let client = Client::builder().xds(options).build().unwrap();
     let target = client.target_lazy("xds:///orders").unwrap();
     let mut orders = ReqwestService::from(target);
     let response = within(orders.call(get("/early"))).await.unwrap();

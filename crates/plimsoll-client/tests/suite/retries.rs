@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::support::actor::{Actor, get, request};
 use crate::support::held_time::HeldTime;
 use crate::support::silent::Silent;
-use crate::support::{client, endpoints, http2, refused_address, within};
+use crate::support::{assigned, client, endpoints, http2, refused_address, within};
 use bytes::Bytes;
 use http::{Method, Request};
 use http_body_util::{BodyExt as _, Full};
@@ -21,14 +21,10 @@ use plimsoll_xds::yaml::parse_cluster;
 use tower_service::Service as _;
 
 fn retrying(client: &Client, conditions: &str) -> ClusterService {
-    let options = RequestOptions {
-        retry: RetryPolicy {
-            retry_on: RetryOn::parse(conditions).unwrap(),
-            base_interval: Duration::from_millis(1),
-            ..RetryPolicy::default()
-        },
-        ..RequestOptions::default()
-    };
+    let policy = RetryPolicy::new()
+        .retry_on(RetryOn::parse(conditions).unwrap())
+        .base_interval(Duration::from_millis(1));
+    let options = RequestOptions::new().retry(policy);
     client.service("orders").unwrap().with_defaults(options)
 }
 
@@ -69,12 +65,12 @@ async fn each_attempt_stores_the_load_report_of_its_host() {
     let text = "name: orders\nlb_policy: ROUND_ROBIN\n\
                 lrs_report_endpoint_metrics: [cpu_utilization]";
     let client = Client::builder()
-        .cluster_with_endpoints(
+        .cluster(assigned(
             parse_cluster(text).unwrap(),
             endpoints("orders", &[("a", &addresses)]),
             UpstreamOptions::default(),
-        )
-        .try_build()
+        ))
+        .build()
         .unwrap();
     let mut service = retrying(&client, "gateway-error");
     for _ in 0..4 {
@@ -105,9 +101,10 @@ async fn bodies_up_to_max_replay_bytes_are_sent_again() {
     let mut service = retrying(&client, "retriable-4xx,reset");
     let body = "x".repeat(1000);
     let call = |length: usize, limit: usize| {
-        let mut options = RequestOptions::default();
-        options.retry.retry_on = RetryOn::RETRIABLE_4XX;
-        options.retry.max_replay_bytes = limit;
+        let policy = RetryPolicy::new()
+            .retry_on(RetryOn::RETRIABLE_4XX)
+            .max_replay_bytes(limit);
+        let options = RequestOptions::new().retry(policy);
         let text = body[..length].to_owned();
         Request::post("http://backend/409")
             .extension(options)
@@ -215,12 +212,10 @@ async fn per_try_timeout_counts_as_an_error_of_the_host() {
         let client = client(&[&actor], options);
         let mut service = retrying(&client, "reset");
         let mut hanging = request(Method::GET, "/hang");
-        let mut options = RequestOptions {
-            per_try_timeout: Some(Duration::from_millis(30)),
-            ..RequestOptions::default()
-        };
-        options.retry.retry_on = RetryOn::RESET;
-        options.retry.num_retries = 1;
+        let once = RetryPolicy::new().retry_on(RetryOn::RESET).num_retries(1);
+        let options = RequestOptions::new()
+            .per_try_timeout(Duration::from_millis(30))
+            .retry(once);
         hanging.extensions_mut().insert(options);
         let hanging = tokio::spawn(service.call(hanging));
         let step = Duration::from_millis(1);
@@ -248,10 +243,8 @@ async fn the_timeout_covers_all_attempts() {
     let client = client(&[&actor], UpstreamOptions::default());
     let mut service = client.service("orders").unwrap();
     let mut hanging = request(Method::GET, "/hang");
-    hanging.extensions_mut().insert(RequestOptions {
-        timeout: Some(Duration::from_millis(30)),
-        ..RequestOptions::default()
-    });
+    let options = RequestOptions::new().timeout(Duration::from_millis(30));
+    hanging.extensions_mut().insert(options);
     let error = service.call(hanging).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout);
 }
@@ -271,13 +264,13 @@ async fn client_of_a_dead_zone(alive: &Actor, options: UpstreamOptions) -> Clien
             "fleet",
             &[("a", &fleet[..1]), ("b", &fleet[1..])],
         ))
-        .cluster_with_endpoints(
+        .cluster(assigned(
             parse_cluster(config).unwrap(),
             endpoints("orders", &[("a", &dead), ("b", &[alive.address])]),
             options,
-        )
+        ))
         .seed(7)
-        .try_build()
+        .build()
         .unwrap()
 }
 
@@ -330,9 +323,13 @@ async fn client_of_a_dead_priority(policy: &str, alive: &[&Actor]) -> Client {
     let config = parse_cluster(&format!("name: orders\nlb_policy: {policy}")).unwrap();
     Client::builder()
         .locality(Locality::zone_only("a"))
-        .cluster_with_endpoints(config, assignment.unwrap(), UpstreamOptions::default())
+        .cluster(assigned(
+            config,
+            assignment.unwrap(),
+            UpstreamOptions::default(),
+        ))
         .seed(7)
-        .try_build()
+        .build()
         .unwrap()
 }
 
@@ -357,8 +354,7 @@ async fn an_unreachable_priority_fails_no_request() {
         assert_eq!(seen[0] + seen[1], 100, "{policy}");
         assert!(seen.iter().all(|seen| *seen > 20), "{policy}: {seen:?}");
         // Without retries there is only one attempt.
-        let mut never = RequestOptions::default();
-        never.retry.num_retries = 0;
+        let never = RequestOptions::new().retry(RetryPolicy::new().num_retries(0));
         let one = client_of_a_dead_priority(policy, &[&alive[0]]).await;
         let mut service = one.service("orders").unwrap().with_defaults(never);
         assert!(get(&mut service, "/").await.is_err(), "{policy}");

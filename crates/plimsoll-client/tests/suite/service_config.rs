@@ -2,7 +2,7 @@
 #![cfg(feature = "yaml")]
 
 use crate::support::actor::{Actor, request};
-use crate::support::{endpoints, round_robin};
+use crate::support::{assigned, endpoints, round_robin};
 use http::Method;
 use http_body_util::BodyExt as _;
 use plimsoll_client::{Client, ClientBuilder, ErrorKind, GrpcFeatures, UpstreamOptions};
@@ -14,7 +14,7 @@ const CONFIG: &str = r#"{"loadBalancingConfig": [{"unknown_policy": {}}, {"weigh
 fn builder(actor: &Actor) -> ClientBuilder {
     let assignment = endpoints("orders", &[("a", &[actor.address])]);
     let options = UpstreamOptions::default();
-    Client::builder().cluster_with_endpoints(round_robin("orders"), assignment, options)
+    Client::builder().cluster(assigned(round_robin("orders"), assignment, options))
 }
 
 /// Weight of the only host after it reported a queue of one half at 100 requests per second.
@@ -38,7 +38,7 @@ async fn custom_metrics_need_the_feature() {
             ..Default::default()
         };
         let built = builder(&actor).service_config_with("orders", CONFIG, features);
-        let client = built.unwrap().try_build().unwrap();
+        let client = built.unwrap().build().unwrap();
         assert_eq!(weight(&client).await, expected, "{features:?}");
     }
 }
@@ -49,7 +49,7 @@ async fn custom_metrics_are_off_without_the_environment_variable() {
     assert_eq!(std::env::var_os(plimsoll_client::WRR_CUSTOM_METRICS), None);
     let actor = Actor::start().await;
     let client = builder(&actor).service_config("orders", CONFIG).unwrap();
-    assert_eq!(weight(&client.try_build().unwrap()).await, None);
+    assert_eq!(weight(&client.build().unwrap()).await, None);
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! `try_build` refuses what cannot work, with the field and the reason.
+//! `build` refuses what cannot work, with the field and the reason.
 
 use crate::support::management::{Management, xds_options};
 use crate::support::resources::assignment;
@@ -112,7 +112,7 @@ async fn what_cannot_work_is_refused() {
         ),
     ];
     for (builder, expected) in cases {
-        let error = builder.try_build().unwrap_err();
+        let error = builder.build().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config);
         assert!(
             error.to_string().starts_with(expected),
@@ -123,7 +123,7 @@ async fn what_cannot_work_is_refused() {
 
 #[test]
 fn a_runtime_is_needed() {
-    let error = Client::builder().cluster(orders()).try_build().unwrap_err();
+    let error = Client::builder().cluster(orders()).build().unwrap_err();
     assert!(error.to_string().contains("tokio runtime"), "{error}");
 }
 
@@ -171,22 +171,26 @@ async fn what_may_work_is_accepted() {
                 .cluster(orders().policy(Policy::zone_aware().observed_load().min_cluster_size(2))),
         ),
     ] {
-        let built = builder.try_build();
+        let built = builder.build();
         assert!(built.is_ok(), "{name}: {:?}", built.unwrap_err());
     }
 }
 
 #[tokio::test]
 async fn the_own_locality_is_the_one_given_or_else_that_of_the_node() {
-    let mut options = server();
-    options.node.locality = Locality::zone_only("zone-b");
+    let node = Node {
+        id: "n".into(),
+        cluster: "fleet".into(),
+        locality: Locality::zone_only("zone-b"),
+    };
+    let options = server().node(node);
     let node = Client::builder().cluster(orders()).xds(options.clone());
     let given = Client::builder()
         .zone("zone-a")
         .cluster(orders())
         .xds(options);
     for (builder, zone) in [(node, "zone-b"), (given, "zone-a")] {
-        let client = builder.try_build().unwrap();
+        let client = builder.build().unwrap();
         let own = client.explain("orders").await.unwrap().own_locality;
         assert_eq!(own, Some(Locality::zone_only(zone)));
     }
@@ -195,7 +199,7 @@ async fn the_own_locality_is_the_one_given_or_else_that_of_the_node() {
         .cluster(orders())
         .xds(server());
     let own = client
-        .try_build()
+        .build()
         .unwrap()
         .explain("orders")
         .await
@@ -212,7 +216,7 @@ async fn a_cluster_of_the_program_gets_its_endpoints_from_the_server() {
     let builder = Client::builder()
         .cluster(orders)
         .xds(xds_options(server.address, Variant::Sotw));
-    let client = builder.try_build().unwrap();
+    let client = builder.build().unwrap();
     wait_until("the endpoint is known", async || {
         let snapshot = client.snapshot("orders");
         snapshot.is_some_and(|snapshot| snapshot.hosts().count() == 1)

@@ -67,8 +67,8 @@ async fn routes_are_compiled_published_and_counted_by_name() {
         let server = Management::start(&[]);
         let refuses = Arc::new(AtomicBool::new(false));
         let mut options = xds_options(server.address, variant);
-        options.compile_routes = Some(compiler(&refuses));
-        let client = Client::builder().xds(options).try_build().unwrap();
+        options = options.compile_routes(compiler(&refuses));
+        let client = Client::builder().xds(options).build().unwrap();
         let mut changed = client.routes_changed().unwrap();
         client.subscribe(to_routes("r")).await.unwrap();
         let routes_are_pending = (ROUTE_CONFIGURATION.to_owned(), "r".to_owned());
@@ -149,7 +149,7 @@ async fn clusters_of_earlier_routes_stay_for_a_while_and_subscriptions_are_repla
         routes("r2", "c2"),
     ]);
     let options = xds_options(server.address, Variant::Delta);
-    let client = Client::builder().xds(options).try_build().unwrap();
+    let client = Client::builder().xds(options).build().unwrap();
     client.subscribe(to_routes("r1")).await.unwrap();
     wait_until("the first routes are known", async || {
         client.route_configuration("r1").is_some()
@@ -179,8 +179,8 @@ async fn listeners_are_compiled_and_follow_the_server() {
     for variant in VARIANTS {
         let server = Management::start(&[listener("l1", "r"), listener("l2", "r")]);
         let mut options = xds_options(server.address, variant);
-        options.compile_listeners = Some(ListenerCompiler::new(|bytes| Ok(bytes.len())));
-        let client = Client::builder().xds(options).try_build().unwrap();
+        options = options.compile_listeners(ListenerCompiler::new(|bytes| Ok(bytes.len())));
+        let client = Client::builder().xds(options).build().unwrap();
         let mut changed = client.routes_changed().unwrap();
         let names = || {
             let listeners = client.compiled_listeners::<usize>();
@@ -210,13 +210,10 @@ async fn endpoints_of_own_clusters_are_subscribed_to_by_their_name() {
         assignment("own", &[("a", &[other.address])]),
     ]);
     let mut options = xds_options(server.address, Variant::Sotw);
-    options.all_clusters = true;
-    let client = Client::builder().xds(options).try_build().unwrap();
+    options = options.all_clusters(true);
+    let client = Client::builder().xds(options).build().unwrap();
     let cluster = Cluster::eds("own").eds_service_name("endpoints");
-    client
-        .set_upstream(cluster.try_build().unwrap())
-        .await
-        .unwrap();
+    client.set_cluster(cluster.build().unwrap()).await.unwrap();
     let subscriptions = Subscriptions {
         own_clusters: [("own".into(), Some("endpoints".into()))].into(),
         local_cluster_name: Some("".into()),
@@ -236,7 +233,7 @@ async fn endpoints_of_own_clusters_are_subscribed_to_by_their_name() {
 
 #[tokio::test]
 async fn without_a_management_server_there_is_nothing_to_subscribe_to() {
-    let client = Client::builder().try_build().unwrap();
+    let client = Client::builder().build().unwrap();
     let error = client.subscribe(to_routes("r")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
     assert!(error.to_string().contains("ClientBuilder::xds"), "{error}");
@@ -254,7 +251,7 @@ async fn each_pool_has_its_own_connections() {
         .endpoints([backend.address.to_string()])
         .http2();
     let builder = Client::builder().cluster(cluster).pools(2);
-    let client = builder.try_build().unwrap();
+    let client = builder.build().unwrap();
     let connections = async || {
         let status = client.cluster_statuses().await.unwrap();
         status[0].hosts[0].connections.total

@@ -63,8 +63,8 @@ fn client(backends: &[Backend; 3]) -> Client {
         endpoints.join(", ")
     );
     Client::builder()
-        .upstream(parse_upstream_cluster(&text).unwrap())
-        .try_build()
+        .cluster(parse_upstream_cluster(&text).unwrap())
+        .build()
         .unwrap()
 }
 
@@ -119,10 +119,8 @@ async fn criteria_of_a_request_select_its_subset() {
     let error = service.call(request(Some(criteria(&[("color", "red")]))));
     assert_eq!(error.await.unwrap_err().kind(), ErrorKind::NoHost);
     // Criteria of the service apply to every request; those of a request override them.
-    let defaults = RequestOptions {
-        metadata_match: Some(criteria(&[("stage", "prod"), ("version", "stable")])),
-        ..RequestOptions::default()
-    };
+    let stable = criteria(&[("stage", "prod"), ("version", "stable")]);
+    let defaults = RequestOptions::new().metadata_match(stable);
     let mut service = service.with_defaults(defaults);
     assert_eq!(answering(&mut service, None, &backends).await, [0].into());
     let seen = answering(&mut service, Some(&canary), &backends).await;
@@ -222,7 +220,7 @@ async fn routes_select_subsets_and_requests_override_them() {
     for variant in [Variant::Sotw, Variant::Delta] {
         let client = Client::builder()
             .xds(xds_options(server.address, variant))
-            .try_build()
+            .build()
             .unwrap();
         let mut service = within(client.target("xds:///orders")).await.unwrap();
         let seen = answering(&mut service, None, &backends).await;

@@ -18,7 +18,9 @@ use opentelemetry::trace::{SpanContext, TracerProvider as _};
 use opentelemetry::{Context, Value};
 use opentelemetry_otlp::{SpanExporter, WithExportConfig as _};
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
-use plimsoll_client::{Client, ClientBuilder, Cluster, ExportRuntime, RequestOptions, RetryOn};
+use plimsoll_client::{
+    Client, ClientBuilder, Cluster, ExportRuntime, RequestOptions, RetryOn, RetryPolicy,
+};
 use tokio::net::TcpListener;
 use tower_service::Service as _;
 
@@ -56,7 +58,7 @@ fn recording() -> (SdkTracerProvider, InMemorySpanExporter) {
 fn client(builder: ClientBuilder, addresses: &[std::net::SocketAddr]) -> Client {
     let addresses = addresses.iter().map(ToString::to_string);
     let orders = Cluster::new("orders").zone("zone-a", addresses);
-    builder.zone("zone-a").cluster(orders).try_build().unwrap()
+    builder.zone("zone-a").cluster(orders).build().unwrap()
 }
 
 /// Sends a request with trace headers.
@@ -148,9 +150,10 @@ async fn every_attempt_has_its_span() {
         Client::builder().tracer_provider(&provider),
         &[actor.address],
     );
-    let mut options = RequestOptions::default();
-    options.retry.retry_on = RetryOn::SERVER_ERROR;
-    options.retry.num_retries = 1;
+    let once = RetryPolicy::new()
+        .retry_on(RetryOn::SERVER_ERROR)
+        .num_retries(1);
+    let options = RequestOptions::new().retry(once);
     let mut service = client.service("orders").unwrap().with_defaults(options);
     within(get(&mut service, "/503")).await.unwrap();
     let spans = exporter.get_finished_spans().unwrap();
@@ -170,8 +173,7 @@ async fn attempts_without_a_response_are_errors() {
     let (provider, exporter) = recording();
     let dead = [refused_address()];
     let client = client(Client::builder().tracer_provider(&provider), &dead);
-    let mut options = RequestOptions::default();
-    options.retry.num_retries = 0;
+    let options = RequestOptions::new().retry(RetryPolicy::new().num_retries(0));
     let mut service = client.service("orders").unwrap().with_defaults(options);
     assert!(within(get(&mut service, "/")).await.is_err());
     let spans = exporter.get_finished_spans().unwrap();

@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 async fn target(server: &Management, variant: Variant) -> (Client, TargetService) {
     let client = Client::builder()
         .xds(xds_options(server.address, variant))
-        .try_build()
+        .build()
         .unwrap();
     let service = within(client.target("xds:///orders")).await.unwrap();
     (client, service)
@@ -127,7 +127,7 @@ async fn a_missing_target_is_an_immediate_error() {
     for variant in [Variant::Sotw, Variant::Delta] {
         let client = Client::builder()
             .xds(xds_options(server.address, variant))
-            .try_build()
+            .build()
             .unwrap();
         let error = within(client.target("xds:///order")).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Discovery);
@@ -362,11 +362,9 @@ async fn a_fallback_server_is_used_while_the_first_is_down() {
     for variant in [Variant::Sotw, Variant::Delta] {
         let (mut first, second) = (Management::start(&resources), Management::start(&resources));
         first.kill();
-        let mut options = xds_options(first.address, variant);
-        let other = options.clone();
-        options.fallback = vec![other.server];
-        options.fallback[0].uri = format!("http://{}", second.address);
-        let client = Client::builder().xds(options).try_build().unwrap();
+        let options =
+            xds_options(first.address, variant).fallback(xds_options(second.address, variant));
+        let client = Client::builder().xds(options).build().unwrap();
         let mut orders = within(client.target("xds:///orders")).await.unwrap();
         wait_for_lrs(&second).await;
         get(&mut orders, "/").await.unwrap();

@@ -23,8 +23,8 @@ fn client(server: &Management, variant: Variant) -> Client {
         locality: Locality::zone_only("a"),
     };
     let mut options = XdsOptions::new(format!("http://{}", server.address), node);
-    options.variant = variant;
-    Client::builder().xds(options).try_build().unwrap()
+    options = options.variant(variant);
+    Client::builder().xds(options).build().unwrap()
 }
 
 /// Appends bytes to the resource of one type.

@@ -30,9 +30,9 @@ fn options(server: &Management) -> XdsOptions {
         locality: Locality::zone_only("a"),
     };
     let mut options = XdsOptions::new(format!("http://{}", server.address), node);
-    options.all_clusters = true;
-    options.load_reporting = LoadReporting::Always;
-    options.server.backoff = (Duration::from_millis(5), Duration::from_millis(50));
+    options = options.all_clusters(true);
+    options = options.load_reporting(LoadReporting::Always);
+    options = options.backoff(Duration::from_millis(5), Duration::from_millis(50));
     options
 }
 
@@ -116,7 +116,7 @@ async fn fractions_of_the_lrs_response_win_and_are_withdrawn() {
         fleet([Some(5000), Some(5000)]),
     ];
     let server = Management::start(&resources);
-    let client = Client::builder().xds(options(&server)).try_build().unwrap();
+    let client = Client::builder().xds(options(&server)).build().unwrap();
     let by_field = Some(FractionOrigin::EdsField);
     wait_for_fractions(&client, FractionStatus::Fresh, by_field).await;
     server.set_traffic(1, vec![traffic(&[("a", 9000), ("b", 1000)])]);
@@ -137,7 +137,7 @@ async fn measured_demand_reaches_a_convergent_cluster_by_eds_and_lrs() {
         fleet([None, None]),
     ];
     let server = Management::start(&resources);
-    let client = Client::builder().xds(options(&server)).try_build().unwrap();
+    let client = Client::builder().xds(options(&server)).build().unwrap();
     wait_for_fractions(&client, FractionStatus::Absent, None).await;
     server.set_traffic(1, vec![traffic(&[("a", 9000), ("b", 1000)])]);
     let leads = FractionStatus::FeedForward;
@@ -164,12 +164,10 @@ async fn clusters_of_the_program_subscribe_to_the_fleet() {
     let text = format!("name: orders\ntype: STATIC\n{listed}\n{}", measured());
     let own = parse_upstream_cluster(&text).unwrap();
     // With a cluster of the builder, and with one that is added later.
-    let first = Client::builder()
-        .xds(options(&server))
-        .upstream(own.clone());
-    let second = Client::builder().xds(options(&server)).try_build().unwrap();
-    second.set_upstream(own).await.unwrap();
-    for client in [first.try_build().unwrap(), second] {
+    let first = Client::builder().xds(options(&server)).cluster(own.clone());
+    let second = Client::builder().xds(options(&server)).build().unwrap();
+    second.set_cluster(own).await.unwrap();
+    for client in [first.build().unwrap(), second] {
         wait_for_fractions(
             &client,
             FractionStatus::Fresh,
@@ -182,7 +180,7 @@ async fn clusters_of_the_program_subscribe_to_the_fleet() {
 #[tokio::test]
 async fn a_cluster_of_the_program_can_be_the_fleet() {
     let server = Management::start(&[fleet([Some(9000), Some(1000)])]);
-    let client = Client::builder().xds(options(&server)).try_build().unwrap();
+    let client = Client::builder().xds(options(&server)).build().unwrap();
     let host = |zone: &str, port: u16| {
         let socket = format!("{{address: localhost, port_value: {port}}}");
         let endpoint = format!("{{endpoint: {{address: {{socket_address: {socket}}}}}}}");
@@ -201,7 +199,7 @@ async fn a_cluster_of_the_program_can_be_the_fleet() {
     };
     client.subscribe(subscriptions).await.unwrap();
     client.set_local_cluster(Some("proxies")).await.unwrap();
-    client.set_upstream(upstream("orders")).await.unwrap();
+    client.set_cluster(upstream("orders")).await.unwrap();
     // Without hosts there is nothing to route.
     wait_until("the hosts of the cluster are known", async || {
         let explained = client.explain("orders").await.unwrap();
@@ -209,7 +207,7 @@ async fn a_cluster_of_the_program_can_be_the_fleet() {
     })
     .await;
     // A DNS cluster: the fleet is known once its names are resolved.
-    client.set_upstream(upstream("proxies")).await.unwrap();
+    client.set_cluster(upstream("proxies")).await.unwrap();
     wait_until("requests are routed by zone", async || {
         let explained = client.explain("orders").await.unwrap();
         explained.reason_code.is_none()

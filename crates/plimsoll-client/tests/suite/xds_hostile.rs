@@ -35,7 +35,7 @@ impl Scene {
         let mut server = Hostile::start().await;
         let client = Client::builder()
             .xds(options(server.address, variant))
-            .try_build()
+            .build()
             .unwrap();
         let asking = client.clone();
         let asking = tokio::spawn(async move { asking.target("xds:///orders").await });
@@ -67,9 +67,7 @@ impl Scene {
 }
 
 fn options(address: SocketAddr, variant: Variant) -> XdsOptions {
-    let mut options = xds_options(address, variant);
-    options.server.max_message_size = 1 << 20;
-    options
+    xds_options(address, variant).max_message_size(1 << 20)
 }
 
 /// Sends valid resources in the order in which the client subscribes to them.

@@ -83,7 +83,7 @@ fn client(server: SocketAddr, channel_creds: &[Value]) -> Client {
         "node": {"id": "n1", "cluster": "fleet", "locality": {"zone": "a"}},
     });
     let options = XdsOptions::from_bootstrap(&bootstrap.to_string()).unwrap();
-    Client::builder().xds(options).try_build().unwrap()
+    Client::builder().xds(options).build().unwrap()
 }
 
 const LOOPBACK: &[&str] = &["127.0.0.1"];

@@ -34,10 +34,9 @@ pub(crate) fn node() -> Node {
 
 /// Options of a client with a short reconnect backoff.
 pub(crate) fn xds_options(address: SocketAddr, variant: Variant) -> XdsOptions {
-    let mut options = XdsOptions::new(format!("http://{address}"), node());
-    options.variant = variant;
-    options.server.backoff = (Duration::from_millis(5), Duration::from_millis(50));
-    options
+    XdsOptions::new(format!("http://{address}"), node())
+        .variant(variant)
+        .backoff(Duration::from_millis(5), Duration::from_millis(50))
 }
 
 /// Sums of the load reports of a cluster.

@@ -29,7 +29,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use plimsoll_client::{
-    Client, ClusterEndpoints, EndpointExtras, Error, ResponseBody, UpstreamOptions,
+    Client, Cluster, ClusterEndpoints, EndpointExtras, Error, ResponseBody, UpstreamOptions,
 };
 use plimsoll_core::model::assignment::{
     AssignmentParts, ClusterLoadAssignment, LbEndpoint, LocalityParts,
@@ -153,6 +153,15 @@ pub(crate) fn round_robin(name: &str) -> ClusterConfig {
     parse_cluster(&format!("name: {name}\nlb_policy: ROUND_ROBIN")).unwrap()
 }
 
+/// A cluster whose endpoints the program assigns.
+pub(crate) fn assigned(
+    config: ClusterConfig,
+    endpoints: impl Into<ClusterEndpoints>,
+    options: UpstreamOptions,
+) -> Cluster {
+    Cluster::from(config).options(options).assignment(endpoints)
+}
+
 /// A server with an address.
 pub(crate) trait Server {
     fn address(&self) -> SocketAddr;
@@ -176,9 +185,9 @@ pub(crate) fn client<S: Server>(servers: &[S], options: UpstreamOptions) -> Clie
     let assignment = endpoints("orders", &[("a", &addresses)]);
     Client::builder()
         .locality(Locality::zone_only("a"))
-        .cluster_with_endpoints(round_robin("orders"), assignment, options)
+        .cluster(assigned(round_robin("orders"), assignment, options))
         .seed(7)
-        .try_build()
+        .build()
         .unwrap()
 }
 

@@ -78,11 +78,7 @@ fn discovery(status: &XdsStatus) -> Value {
         BTreeMap::from(entry)
     });
     json!({
-        "state": match &status.state {
-            XdsState::Connecting => "CONNECTING",
-            XdsState::Connected => "CONNECTED",
-            XdsState::Disconnected { .. } => "DISCONNECTED",
-        },
+        "state": status.state.as_str(),
         "error": match &status.state {
             XdsState::Disconnected { message } => Some(message),
             _ => None,

@@ -2,6 +2,7 @@
 
 mod listeners;
 
+use plimsoll_client::{RetryOn, RetryPolicy};
 use plimsoll_xds::pb::route::RouteConfigurationMessage;
 use plimsoll_xds::schema::file::FileMessage;
 use plimsoll_xds::schema::{Described as _, json};
@@ -297,7 +298,11 @@ fn routes_are_parsed() {
     let CompiledAction::Forward(forward) = action(&config, "/a") else {
         panic!("a is forwarded");
     };
-    assert_eq!((forward.timeout, forward.retry.num_retries), (None, 3));
+    let retry = RetryPolicy::new()
+        .num_retries(3)
+        .retry_on(RetryOn::parse("connect-failure,5xx").unwrap())
+        .retriable_status_codes([429]);
+    assert_eq!((forward.timeout, &forward.retry), (None, &retry));
     assert_eq!(forward.per_try_timeout, Some(Duration::from_secs(1)));
     assert_eq!(forward.hash_policy.len(), 2);
     let CompiledAction::Forward(forward) = action(&config, "/b7") else {

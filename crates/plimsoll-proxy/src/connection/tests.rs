@@ -48,7 +48,7 @@ pub(crate) fn listener(config: Arc<ListenerConfig>, workers: usize) -> Arc<Liste
 
 /// Creates a connection at tick 0 of its worker.
 pub(crate) fn connection() -> Arc<Connection> {
-    let client = Client::builder().try_build().unwrap();
+    let client = Client::builder().build().unwrap();
     let worker = Arc::new(Worker::new(0, client, Arc::default(), 1));
     let listener = listener(listener_config("front", 0), 1);
     let peer = "[::ffff:10.0.0.7]:4242".parse().unwrap();

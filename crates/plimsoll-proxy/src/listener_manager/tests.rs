@@ -14,7 +14,7 @@ use crate::worker::Worker;
 const WORKERS: usize = 2;
 
 fn manager(inherited: Vec<StdListener>, handed_over: Vec<StdListener>) -> ListenerManager {
-    let client = Client::builder().try_build().unwrap();
+    let client = Client::builder().build().unwrap();
     let loaded = Loaded {
         config: Arc::new(ProxyConfig::parse("static_resources: {}").unwrap()),
         json: serde_json::Value::Null,

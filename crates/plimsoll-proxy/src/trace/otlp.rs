@@ -51,10 +51,7 @@ pub(super) async fn export(
     let mut service = client
         .service_on(&collector.cluster, pool)
         .map_err(ExportError::transport)?
-        .with_defaults(RequestOptions {
-            timeout: Some(collector.timeout),
-            ..Default::default()
-        });
+        .with_defaults(RequestOptions::new().timeout(collector.timeout));
     let exchange = async {
         let response = service.call(request(collector, message)).await;
         let response = response.map_err(|error| ExportError::transport(format!("{error:#}")))?;

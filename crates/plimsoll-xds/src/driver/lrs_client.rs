@@ -4,12 +4,13 @@
 
 use bytes::Bytes;
 use plimsoll_core::log_line;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
 
 use super::STREAM_LOAD_STATS;
 use super::connect::{FailoverStream, Loss, Requests, TransportEvent, wait_for_capacity};
 use super::outage::{Outage, Recovery};
+use super::pending::or_pending;
 use super::servers::Servers;
 use crate::clock::Clock;
 use crate::log_lines;
@@ -24,6 +25,8 @@ pub struct LrsClientChannels {
     pub events: mpsc::Sender<ClientEvent>,
     /// Drained counters, one message for each [`ClientEvent::Collect`].
     pub stats: mpsc::Receiver<Vec<ClusterLoadStats>>,
+    /// Asks for a last report, after which the stream and the client end.
+    pub end: Option<oneshot::Receiver<()>>,
 }
 
 /// Reports load until the owner drops its ends of the channels. Lost servers are dialed again; the
@@ -36,10 +39,14 @@ pub async fn run(servers: impl Into<Servers>, client: Client, channels: LrsClien
         requests: None,
         outage: Outage::default(),
     };
-    let LrsClientChannels { events, mut stats } = channels;
+    let LrsClientChannels {
+        events,
+        mut stats,
+        mut end,
+    } = channels;
     let mut stream = FailoverStream::following(servers.into(), STREAM_LOAD_STATS, encode);
     let mut event = None;
-    loop {
+    while !driver.client.has_ended() {
         if event.is_none() {
             event = driver.client.poll_event();
         }
@@ -69,8 +76,16 @@ pub async fn run(servers: impl Into<Servers>, client: Client, channels: LrsClien
                 let now = driver.clock.now();
                 driver.client.handle_timeout(now);
             }
+            asked = or_pending(end.as_mut()) => {
+                end = None;
+                // An owner that dropped its end asks for nothing.
+                if asked.is_ok() {
+                    driver.client.handle_end(driver.clock.now());
+                }
+            }
         }
     }
+    driver.close(&mut stream).await;
 }
 
 struct Driver {
@@ -130,6 +145,14 @@ impl Driver {
         }
         let clean = status.code() == tonic::Code::Ok;
         self.client.handle_disconnected(clean);
+    }
+
+    /// Ends the stream, and waits until the server has read everything and ends it, too.
+    async fn close(&mut self, stream: &mut FailoverStream<LoadReport>) {
+        if self.requests.take().is_none() {
+            return;
+        }
+        while let TransportEvent::Message(_) = stream.next().await {}
     }
 
     fn transmit(&mut self) {

@@ -96,6 +96,10 @@ pub struct Client {
     stats: ReporterStats,
     /// An earlier stream or attempt has ended: the next attempt is a retry.
     lost: bool,
+    /// Number of `Collect` events that the owner has and has not answered.
+    collecting: u32,
+    /// The owner has asked for a last report.
+    ending: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,6 +131,8 @@ impl Client {
             events: VecDeque::new(),
             stats: ReporterStats::default(),
             lost: false,
+            collecting: 0,
+            ending: false,
         }
     }
 
@@ -207,6 +213,7 @@ impl Client {
 
     /// Adds drained counters to the next report. Include clusters without traffic.
     pub fn handle_stats(&mut self, stats: Vec<ClusterLoadStats>) {
+        self.collecting = self.collecting.saturating_sub(1);
         merge(&mut self.unsent, stats);
         self.report_due = true;
     }
@@ -233,7 +240,27 @@ impl Client {
 
     /// Returns the next instruction to the owner.
     pub fn poll_event(&mut self) -> Option<ClientEvent> {
-        self.events.pop_front()
+        let event = self.events.pop_front();
+        if matches!(event, Some(ClientEvent::Collect { .. })) {
+            self.collecting += 1;
+        }
+        event
+    }
+
+    /// Asks for a last report, now: the owner is about to end. Without a stream there is none.
+    pub fn handle_end(&mut self, now: Instant) {
+        self.ending = true;
+        if self.connected {
+            self.collect(now);
+        }
+    }
+
+    /// Returns whether the last report, if [`Self::handle_end`] asked for one, has been sent or
+    /// cannot be.
+    pub fn has_ended(&self) -> bool {
+        let collects = |event: &ClientEvent| matches!(event, ClientEvent::Collect { .. });
+        let collecting = self.collecting > 0 || self.events.iter().any(collects);
+        self.ending && !(self.connected && (collecting || self.has_transmit()))
     }
 
     /// Returns whether [`Self::poll_transmit`] has a message.

@@ -16,7 +16,7 @@ fn client() -> Client {
     options.listener_template = "listeners/%s".to_owned();
     let spare = crate::Cluster::new("spare").endpoints(["127.0.0.1:1"]);
     let builder = Client::builder().xds(options).cluster(spare);
-    builder.fallback_cluster("spare").try_build().unwrap()
+    builder.fallback_cluster("spare").build().unwrap()
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use crate::{Client, Cluster};
 /// Returns a host of a cluster, and the client that keeps it.
 async fn host() -> (Client, Arc<Host>) {
     let cluster = Cluster::new("orders").endpoints(["127.0.0.1:1"]);
-    let client = Client::builder().cluster(cluster).try_build().unwrap();
+    let client = Client::builder().cluster(cluster).build().unwrap();
     client.ready().await.unwrap();
     let snapshot = client.snapshot("orders").unwrap();
     let host = Arc::clone(snapshot.hosts().next().unwrap());

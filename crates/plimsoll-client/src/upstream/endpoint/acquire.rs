@@ -20,6 +20,7 @@ use crate::upstream::connect::DialTarget;
 use crate::upstream::connection::{ConnectionPermit, ConnectionState};
 use crate::upstream::dial_permits::DialPermit;
 use crate::upstream::dials::{Dial, DialResult};
+use crate::upstream::hint::hint;
 use crate::upstream::pool::HttpConnection;
 use crate::upstream::waiting::CLAIM_TIME;
 
@@ -349,7 +350,10 @@ impl Endpoint {
     }
 
     fn dial_error(&self, source: SharedSource) -> Error {
-        let message = format!("cannot connect to {self}");
+        let mut message = format!("cannot connect to {self}");
+        if let Some(hint) = hint(&*source, &self.options, true) {
+            message = format!("{message}; {hint}");
+        }
         let error = self.error(ErrorKind::Connect, message);
         error.with_shared_source(source).with_failed_dial()
     }

@@ -25,7 +25,7 @@ impl Fixture {
     fn new(options: UpstreamOptions) -> Self {
         let orders = crate::Cluster::new("orders").endpoints(["127.0.0.1:1"]);
         let builder = crate::Client::builder().cluster(orders.options(options));
-        let client = builder.seed(1).try_build().unwrap();
+        let client = builder.seed(1).build().unwrap();
         let cluster = client.find("orders").unwrap();
         let mut picker = cluster.checkout_picker();
         let options = cluster.options.load_full();

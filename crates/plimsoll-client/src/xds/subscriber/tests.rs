@@ -31,7 +31,8 @@ fn fixture(load_reporting: LoadReporting) -> Fixture {
         routed: watch::channel(0).0,
         status: watch::channel(XdsStatus::default()).0,
         eds_names: watch::channel(EdsNames::new()).0,
-        reports_load: false,
+        is_silent: true,
+        reporter: None,
         subscribes_routes: false,
         pending_removals: BTreeMap::new(),
         initial_fetch: Arc::default(),
@@ -270,7 +271,8 @@ async fn load_is_reported_for_clusters_that_ask_for_it() {
         let change = Change::Cluster(Arc::new(cluster));
         fixture.subscriber.apply(change).await.unwrap();
         assert_eq!(
-            fixture.subscriber.reports_load, expected,
+            fixture.subscriber.reporter.is_some(),
+            expected,
             "{load_reporting:?} {lrs}"
         );
         drop(fixture.sender);
@@ -328,16 +330,23 @@ async fn problems_come_and_go() {
 
 #[tokio::test]
 async fn the_state_of_the_server_is_part_of_errors() {
-    let fixture = fixture(LoadReporting::Never);
+    let mut fixture = fixture(LoadReporting::Never);
     let message = "refused".to_owned();
-    for (state, text) in [
-        (XdsState::Connecting, "(connecting)"),
-        (XdsState::Connected, "(connected)"),
+    for (is_silent, state, text) in [
+        (true, XdsState::Connecting, "(connecting)"),
         (
+            true,
+            XdsState::Connected,
+            "(connected, no resources received)",
+        ),
+        (false, XdsState::Connected, "(connected)"),
+        (
+            true,
             XdsState::Disconnected { message },
             "(disconnected: refused)",
         ),
     ] {
+        fixture.subscriber.is_silent = is_silent;
         fixture.subscriber.set_state(state.clone());
         let status = fixture.subscriber.status.borrow().clone();
         assert_eq!(

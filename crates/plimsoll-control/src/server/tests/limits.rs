@@ -104,7 +104,11 @@ fn requests_beyond_a_limit_are_counted_and_listed() {
         let (events, _events) = mpsc::channel(16);
         let (_stats, stats) = mpsc::channel(16);
         let client = plimsoll_xds::lrs::Client::new(info);
-        let channels = LrsClientChannels { events, stats };
+        let channels = LrsClientChannels {
+            events,
+            stats,
+            end: None,
+        };
         let lrs = tokio::spawn(lrs_client::run(options, client, channels));
         wait_for_refusal(&handle, "client_features").await;
         let listed = handle.recent().all();

@@ -27,7 +27,7 @@ fn collector(max_cache_size: usize) -> Arc<CollectorConfig> {
 
 /// A client without the cluster of the collector: every export fails at once.
 fn client() -> Client {
-    Client::builder().try_build().unwrap()
+    Client::builder().build().unwrap()
 }
 
 fn task() -> ExportTask {

@@ -134,6 +134,7 @@ impl Owner {
         let channels = lrs_client::LrsClientChannels {
             events: tell,
             stats,
+            end: None,
         };
         let client = Client::new(node("n1", &[PLIMSOLL_FEATURE]));
         let task = lrs_client::run(server.options(), client, channels);

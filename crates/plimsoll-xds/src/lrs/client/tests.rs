@@ -295,3 +295,51 @@ fn streams_are_counted_as_envoy_counts_them() {
     client.handle_connected(at(2));
     assert_eq!(counted(&client), [1, 1, 2, 3], "ended without error");
 }
+
+#[test]
+fn an_owner_that_ends_gets_a_last_report_at_once() {
+    let mut client = reporting();
+    assert!(!client.has_ended());
+    client.handle_end(at(3));
+    assert!(!client.has_ended(), "the counters are wanted");
+    assert!(is_collect(client.poll_event()));
+    assert!(!client.has_ended(), "the owner has them");
+    client.handle_stats(stats(7));
+    assert!(!client.has_ended(), "the report is due");
+    let report = client.poll_transmit().unwrap();
+    assert_eq!(report.cluster_stats, stats(7));
+    assert!(client.has_ended());
+}
+
+/// Counters that were drained before are part of the last report.
+#[test]
+fn counters_on_their_way_are_waited_for() {
+    let mut client = reporting();
+    client.handle_timeout(at(10));
+    assert!(is_collect(client.poll_event()));
+    client.handle_end(at(10));
+    client.handle_stats(stats(1));
+    assert!(client.poll_transmit().is_some());
+    assert!(!client.has_ended());
+    assert!(is_collect(client.poll_event()));
+    client.handle_stats(stats(2));
+    assert!(client.poll_transmit().is_some());
+    assert!(client.has_ended());
+}
+
+#[test]
+fn an_owner_that_cannot_report_ends_at_once() {
+    let mut unconnected = client();
+    unconnected.handle_end(at(0));
+    assert!(unconnected.has_ended());
+    // The server has not asked for reports.
+    let mut unasked = client();
+    unasked.handle_connected(at(0));
+    assert!(unasked.poll_transmit().is_some());
+    unasked.handle_end(at(0));
+    assert!(unasked.has_ended());
+    let mut lost = reporting();
+    lost.handle_end(at(1));
+    lost.handle_disconnected(false);
+    assert!(lost.has_ended());
+}

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Draws the time series of `plimsoll sim --csv` as an SVG: a panel per policy, a line per zone.
 
-Usage: draw.py SERIES.csv PICTURE.svg TITLE [SECOND=EVENT ...]
+Usage: draw.py [--failed] SERIES.csv PICTURE.svg TITLE [SECOND=EVENT ...]
 
-Needs nothing but Python. docs/how-it-works.md shows the commands behind each picture.
+With --failed, a panel has the share of requests that fail, over all zones. Needs nothing but Python.
+docs/how-it-works.md and docs/results.md show the commands behind each picture.
 """
 import csv
 import sys
@@ -57,6 +58,20 @@ def read(path):
     return series
 
 
+def read_failed(path):
+    """{policy: {"failed": [(second, share of the requests that fail)]}}, means of 5 s."""
+    series = {}
+    with open(path, newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            if row["zone"] == "*":
+                share = float(row["failures_per_s"] or 0) / float(row["demand_rps"])
+                points = series.setdefault(row["policy"], {"*": [], "failed": []})["failed"]
+                points.append((float(row["time_s"]), share))
+    for lines in series.values():
+        lines["failed"] = smooth(lines["failed"])
+    return series
+
+
 def smooth(points):
     """Sliding means of 5 s, as those of the zones."""
     windows = [points[max(0, index - 4) : index + 1] for index in range(len(points))]
@@ -81,7 +96,7 @@ class Plot:
         points = [point for zones in series.values() for line in zones.values() for point in line]
         self.end = max(second for second, _ in points)
         self.top = max(1.1, max(value for _, value in points) * 1.05)
-        self.step = 2 if self.end > 200 else 1
+        self.step = 1 if self.end <= 200 else 2 if self.end <= 1200 else self.end // 600
 
     def x(self, second):
         return LEFT + (WIDTH - LEFT - RIGHT) * second / self.end
@@ -112,11 +127,12 @@ def panel(plot, policy, zones, y0):
         label[0] = max(label[0], before[0] + 15)
     over = max(0, labels[-1][0] - (y0 + PANEL))
     for at, zone, index in labels:
-        out.append(f'<text class="z{index}" x="{WIDTH - RIGHT + 8}" y="{at - over + 4:.1f}">zone {escape(zone)}</text>')
+        name = zone if zone == "failed" else f"zone {zone}"
+        out.append(f'<text class="z{index}" x="{WIDTH - RIGHT + 8}" y="{at - over + 4:.1f}">{escape(name)}</text>')
     return out
 
 
-def draw(series, title, events):
+def draw(series, title, events, caption):
     plot = Plot(series)
     top = 58 if events else 40
     height = top + len(series) * (PANEL + GAP) + 24
@@ -129,7 +145,7 @@ def draw(series, title, events):
         f'<rect class="page" width="{WIDTH}" height="{height}"/>',
         f'<text x="{LEFT}" y="24" font-size="16" font-weight="600">{escape(title)}</text>',
         f'<text class="quiet" x="{WIDTH - RIGHT}" y="{top + GAP - 24}" text-anchor="end">'
-        "utilization of each zone; dashed: load line</text>",
+        f"{caption}</text>",
     ]
     for second, text in events:
         x = plot.x(float(second))
@@ -139,7 +155,8 @@ def draw(series, title, events):
     for policy, zones in series.items():
         out += panel(plot, policy, zones, y0 + GAP - 14)
         y0 += PANEL + GAP
-    for minute in range(0, int(plot.end // 60) + 1):
+    minutes = int(plot.end // 60)
+    for minute in range(0, minutes + 1, 1 if minutes <= 20 else 10):
         x = plot.x(minute * 60)
         out.append(f'<text class="quiet" x="{x:.1f}" y="{bottom + 20}" text-anchor="middle">{minute} min</text>')
     out.append("</svg>")
@@ -147,8 +164,12 @@ def draw(series, title, events):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 4:
+    arguments = [argument for argument in sys.argv[1:] if argument != "--failed"]
+    if len(arguments) < 3:
         sys.exit(__doc__)
-    marks = [argument.split("=", 1) for argument in sys.argv[4:]]
-    with open(sys.argv[2], "w", encoding="utf-8") as picture:
-        picture.write(draw(read(sys.argv[1]), sys.argv[3], marks))
+    failed = len(arguments) < len(sys.argv) - 1
+    found = (read_failed if failed else read)(arguments[0])
+    below = "share of requests that fail" if failed else "utilization of each zone; dashed: load line"
+    marks = [argument.split("=", 1) for argument in arguments[3:]]
+    with open(arguments[1], "w", encoding="utf-8") as picture:
+        picture.write(draw(found, arguments[2], marks, below))

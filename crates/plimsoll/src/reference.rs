@@ -30,7 +30,8 @@ struct Page {
     text: String,
 }
 
-const NOTE: &str = "Generated from the code by `make reference` and compared by a test. \
+const NOTE: &str = "For people who look something up. \
+                    Generated from the code by `make reference` and compared by a test. \
                     Change the code, not this page.";
 
 fn pages(command: clap::Command) -> Vec<Page> {

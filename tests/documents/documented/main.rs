@@ -5,6 +5,7 @@
 //! that the command line accepts every command.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod book;
 mod program;
 mod quoted;
 
@@ -41,6 +42,7 @@ fn documents() -> Vec<(String, String)> {
         .concat();
     for name in [
         "README.md",
+        "RELEASING.md",
         "CONTRIBUTING.md",
         "ARCHITECTURE.md",
         "fuzz/README.md",

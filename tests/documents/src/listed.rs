@@ -36,8 +36,9 @@ const CONTROL: &str = "plimsoll control -c examples/control/control.yaml &";
 const SIDECAR: &str = "plimsoll proxy -c examples/proxy/sidecar/proxy.yaml &";
 
 /// All pages with commands.
-pub const PAGES: [Page; 30] = [
+pub const PAGES: [Page; 31] = [
     with_envoy("README.md"),
+    page("RELEASING.md"),
     given("docs/admin-api.md", &[CONTROL, SIDECAR]),
     page("docs/benchmarks.md"),
     page("docs/choose.md"),
@@ -60,8 +61,8 @@ pub const PAGES: [Page; 30] = [
     page("docs/orca-backend.md"),
     page("docs/proxy.md"),
     page("docs/relay.md"),
-    page("docs/releasing.md"),
     page("docs/replicas.md"),
+    page("docs/results.md"),
     page("docs/simulator.md"),
     with_envoy("docs/tutorial-envoy.md"),
     page("examples/control/README.md"),
@@ -135,7 +136,7 @@ pub const NOT_RUN: [NotRun; 12] = [
 ];
 
 /// All servers that documents start.
-pub(crate) const SERVERS: [Server; 18] = [
+pub(crate) const SERVERS: [Server; 19] = [
     Server {
         command: "plimsoll control -c examples/control/control.yaml",
         ready: Ready::Ports(&[18000, 18001]),
@@ -167,6 +168,10 @@ pub(crate) const SERVERS: [Server; 18] = [
     Server {
         command: "envoy -c target/$zone.json",
         ready: Ready::Ports(&[10001, 10002, 10003]),
+    },
+    Server {
+        command: "envoy -c $z.json",
+        ready: Ready::Node,
     },
     Server {
         command: "envoy -c envoy.json",

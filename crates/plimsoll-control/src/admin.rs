@@ -15,6 +15,16 @@ pub use metrics::METRICS;
 pub(crate) use metrics::families;
 #[cfg(feature = "schema")]
 pub use openapi::openapi;
+/// What to do about each alert: docs/runbook.md.
+pub const RUNBOOK: &str = include_str!("admin/runbook.txt");
+
+/// Returns the section about an alert.
+pub fn runbook_section(alert: &str) -> Option<&'static str> {
+    let (_, section) = RUNBOOK.split_once(&format!("\n## {alert}\n"))?;
+    let (section, _) = section.split_once("\n## ").unwrap_or((section, ""));
+    Some(section.trim_start())
+}
+
 #[cfg(test)]
 pub(crate) use report::only_cluster;
 pub use report::{class_name, delivery, millis, mode_name, planned_cost, total_load, zone_load};

@@ -1,30 +1,38 @@
 //! [`Audit`]: who or what changed the configuration, what was refused and why, and when proxies had
-//! accepted a change. Kept in bounded memory and served at `/api/v1/audit`; every entry is also a
-//! line of the log and an event of the dashboard.
+//! accepted a change. Kept in bounded memory, and on disk if there is a directory for it; served at
+//! `/api/v1/audit`. Every entry is also a line of the log and an event of the dashboard.
 //!
 //! `diff` compares configurations, `describe` has the texts and log lines, `relayed` collects
-//! changes of a relayed server. The writer begins an entry when it applies a change, and names the
+//! changes of a relayed server, `files` keeps entries on disk as `record` has them. The writer begins an entry when it applies a change, and names the
 //! discovery streams whose resources change; the streams report when their client has accepted all
 //! of it (ACK), or refused something (NACK).
 
 mod describe;
 mod diff;
+mod files;
+mod record;
 mod relayed;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use plimsoll_core::time::Instant;
+use plimsoll_xds::driver::Clock;
 
 use crate::events::cut;
 
 pub(crate) use diff::discovered_changes;
 pub use diff::{Change, changes};
+pub use files::read;
+use files::{AuditFiles, source};
+pub use record::{AuditDelivery, AuditRecord};
 pub(crate) use relayed::RelayedAudit;
 
-/// Number of entries to keep; the oldest are dropped.
+/// Number of entries to keep in memory; the oldest of the source with the most are dropped.
 const CAPACITY: usize = 500;
 /// Changes of one entry to keep; the others are counted.
 const MAX_CHANGES: usize = 100;
@@ -32,7 +40,7 @@ const MAX_CHANGES: usize = 100;
 const MAX_REASON: usize = 4096;
 
 /// What an entry is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum AuditKind {
@@ -47,7 +55,7 @@ pub enum AuditKind {
 /// An entry of the audit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AuditEntry {
-    /// Number of the entry since the start of the process.
+    /// Number of the entry since the start of the process, or of the files.
     pub number: u64,
     pub at: Instant,
     pub kind: AuditKind,
@@ -91,6 +99,10 @@ pub struct Audit {
     log: Mutex<Log>,
     /// Whether a change waits for answers, so that streams need no lock otherwise.
     is_waiting: AtomicBool,
+    /// `None` without a directory.
+    files: Option<AuditFiles>,
+    /// Entries of earlier processes, oldest first.
+    earlier: Vec<AuditRecord>,
 }
 
 #[derive(Debug, Default)]
@@ -117,6 +129,28 @@ pub(crate) enum Answer {
 }
 
 impl Audit {
+    /// Creates an audit that is kept in a directory, and goes on with what is there.
+    pub(crate) fn kept_in(state: &Path) -> io::Result<Self> {
+        let files = AuditFiles::open(state)?;
+        let mut earlier = read(state)?;
+        let last = earlier.last().map_or(0, |entry| entry.number);
+        while earlier.len() > CAPACITY {
+            let sources = earlier.iter().map(|entry| &*entry.by);
+            let index = oldest_of_most(sources);
+            earlier.remove(index);
+        }
+        let log = Log {
+            last,
+            ..Log::default()
+        };
+        Ok(Self {
+            log: Mutex::new(log),
+            files: Some(files),
+            earlier,
+            ..Self::default()
+        })
+    }
+
     /// Adds an entry; returns a copy of it.
     pub(crate) fn add(
         &self,
@@ -207,8 +241,12 @@ impl Audit {
             Answer::Closed => delivery.closed += 1,
         }
         let delivery = delivery.clone();
+        let by = Arc::clone(&entry.by);
         if !is_last {
             return None;
+        }
+        if let Some(files) = &self.files {
+            files.delivered(&by, number, AuditDelivery::of(&delivery));
         }
         log.waiting = None;
         self.is_waiting.store(false, Ordering::Release);
@@ -220,14 +258,32 @@ impl Audit {
         self.lock().entries.iter().rev().cloned().collect()
     }
 
+    /// Returns all entries, newest first, with those of earlier processes.
+    pub fn records(&self) -> Vec<AuditRecord> {
+        let origin = Clock::system().unix_origin();
+        let own = self.all();
+        let own = own.iter().map(|entry| AuditRecord::of(entry, origin));
+        own.chain(self.earlier.iter().rev().cloned()).collect()
+    }
+
+    /// Returns the number of entries that could not be written to disk; `None` without files.
+    pub fn lost(&self) -> Option<u64> {
+        self.files.as_ref().map(AuditFiles::lost)
+    }
+
     fn push(&self, mut entry: AuditEntry) -> AuditEntry {
         let mut log = self.lock();
         log.last += 1;
         entry.number = log.last;
         if log.entries.len() >= CAPACITY {
-            log.entries.pop_front();
+            let index = oldest_of_most(log.entries.iter().map(|entry| &*entry.by));
+            log.entries.remove(index);
         }
         log.entries.push_back(entry.clone());
+        if let Some(files) = &self.files {
+            let origin = Clock::system().unix_origin();
+            files.entry(AuditRecord::of(&entry, origin));
+        }
         entry
     }
 
@@ -248,6 +304,20 @@ impl Log {
     fn delivery(&mut self, number: u64) -> Option<&mut Delivery> {
         self.entry(number)?.delivery.as_mut()
     }
+}
+
+/// Returns the index of the oldest entry of the source that has the most, so that a flood of one
+/// source pushes out its own entries only. `by` has the authors of the entries, oldest first.
+fn oldest_of_most<'a>(by: impl Iterator<Item = &'a str> + Clone) -> usize {
+    let mut counts: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+    for (index, by) in by.enumerate() {
+        let (count, _) = counts.entry(source(by)).or_insert((0, index));
+        *count += 1;
+    }
+    let most = counts
+        .into_values()
+        .max_by_key(|(count, first)| (*count, usize::MAX - first));
+    most.map_or(0, |(_, first)| first)
 }
 
 #[cfg(test)]

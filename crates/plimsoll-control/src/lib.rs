@@ -12,6 +12,7 @@
 pub mod admin;
 pub mod audit;
 pub mod bootstrap;
+pub mod certificates;
 pub mod config;
 pub mod consul;
 mod counters;
@@ -21,6 +22,7 @@ pub mod events;
 pub mod explain;
 pub mod fleet;
 pub mod fleet_plan;
+mod handshakes;
 pub mod identity;
 pub mod kubernetes;
 pub mod load_line;

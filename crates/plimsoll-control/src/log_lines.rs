@@ -107,6 +107,14 @@ plimsoll_core::log_lines! {
     /// `relay.max_connections` allows. The discovery stream ended with RESOURCE_EXHAUSTED.
     RELAY_STREAM_REFUSED = Warn, "relayed stream refused: too many connections to the server",
         "Raise `relay.max_connections`, or find out which nodes open streams.";
+    /// Entries of the audit cannot be written to disk. They stay in memory, and are lost with the
+    /// process; routing is not affected.
+    AUDIT_NOT_WRITTEN = Warn, "audit cannot be written to disk",
+        "Make room on the disk, or let the user of the process write to `directory`.";
+    /// A certificate ends within two weeks, or has ended. Open connections are not affected; new
+    /// ones fail from then on. `of` says what it is used for.
+    CERTIFICATE_EXPIRES = Warn, "certificate expires soon, or has expired",
+        "Renew it; new files take effect without a restart.";
     /// Other machines reach ADS and LRS without TLS: every client may be any node.
     INSECURE = Warn, "ADS and LRS are served without TLS on an address beyond loopback",
         "Set `tls` in the configuration, with `client_ca` and `identities`.";

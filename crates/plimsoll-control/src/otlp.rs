@@ -47,6 +47,10 @@ pub(crate) enum StartError {
 pub(crate) fn start(context: Context, otlp: Otlp) -> Result<(), StartError> {
     let connecting = |tls| TlsDialer::start("otlp", tls);
     let connector = otlp.tls.clone().map(connecting).transpose()?.map(Arc::new);
+    if let Some(connector) = connector.clone() {
+        let expiries = move || connector.expiries();
+        context.handle.certificates().watch("otlp", expiries);
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

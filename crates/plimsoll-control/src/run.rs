@@ -6,6 +6,7 @@ mod edits;
 
 use std::error::Error;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,17 +26,19 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{JoinError, JoinHandle};
 
+use crate::audit::Audit;
+use crate::certificates;
 use crate::config::{ControlConfig, IncomingLimits, Insecure, Limits, Otlp};
 use crate::load_line::ShareCache;
 use crate::reload::{ReloadRequest, ReloadRequests};
-use crate::server::{self, Handle, LoadReporting, Writer, start_replica};
+use crate::server::{self, Handle, LoadReporting, Writer, start_with};
 #[cfg(feature = "etcd")]
 use crate::store::EtcdStore;
 use crate::store::ReplicaIdentity;
 use crate::supervisor::Supervisor;
 use crate::tls_dialer::TlsDialer;
 use crate::transport::{LISTENER, XdsIncoming};
-use crate::{admin, log_lines, otlp, source};
+use crate::{admin, handshakes, log_lines, otlp, source};
 use edits::Edits;
 
 /// Descriptors that are kept for the admin API, files and connections to a relayed server, so that
@@ -57,6 +60,8 @@ pub struct Options {
     pub read_only: Option<SocketAddr>,
     /// Name of this replica; by default the name of the host and random digits.
     pub replica_id: Option<String>,
+    /// Where to keep what a restart must not forget; `None` keeps it in memory.
+    pub state_directory: Option<PathBuf>,
 }
 
 /// Addresses that the control plane listens on.
@@ -144,10 +149,11 @@ impl Control {
         let (read_only, read_only_address) = bind_optional(config.addresses.read_only).await?;
         let listeners = Listeners::start(&config).map_err(unusable)?;
         let replica = config.store.as_ref().map(|_| options.replica());
-        let (writer, handle) = start_replica(Arc::clone(&config), replica.as_ref());
+        let (writer, handle) = start_with(Arc::clone(&config), replica.as_ref(), options.audit()?);
         #[cfg(feature = "etcd")]
         let store = store(&config, replica, address, &handle).map_err(unusable)?;
         set_relay_connector(&handle, &config).map_err(unusable)?;
+        listeners.watch_certificates(&handle);
         let bound = Bound {
             xds: address,
             admin: admin_address,
@@ -221,6 +227,12 @@ impl Control {
             }),
         ];
         start_export(&context, otlp)?;
+        let warn = certificates::warn_of_ends(handle.clone(), stopping.clone());
+        supervisor.spawn("certificates", warn);
+        for stats in [&listeners.xds, &listeners.admin] {
+            let tell = handshakes::tell(Arc::clone(stats), handle.clone(), stopping.clone());
+            tokio::spawn(tell);
+        }
         drop(context);
         let ads = server::Discovery::new(handle.clone());
         let lrs = LoadReporting::new(handle);
@@ -420,6 +432,15 @@ impl Listeners {
         })
     }
 
+    fn watch_certificates(&self, handle: &Handle) {
+        for (of, tls) in [("xds", &self.xds_tls), ("admin", &self.admin_tls)] {
+            if let Some(tls) = tls.clone() {
+                let expiries = move || tls.current().expiries.clone();
+                handle.certificates().watch(of, expiries);
+            }
+        }
+    }
+
     fn xds_incoming(&self, listener: TcpListener, limits: IncomingLimits) -> XdsIncoming {
         let options = IncomingOptions {
             name: LISTENER,
@@ -461,6 +482,11 @@ fn set_relay_connector(handle: &Handle, config: &ControlConfig) -> Result<(), Tl
         (Some(tls), _) => Some(Arc::new(TlsDialer::start("relay", Arc::clone(tls))?)),
     };
     handle.upstreams().set_connector(connector);
+    let upstreams = Arc::clone(handle.upstreams());
+    handle.certificates().watch("relay", move || {
+        let connector = upstreams.connector();
+        connector.map_or_else(Vec::new, |connector| connector.expiries())
+    });
     Ok(())
 }
 
@@ -470,6 +496,17 @@ impl Options {
         config.addresses.admin = self.admin.or(config.addresses.admin);
         config.addresses.read_only = self.read_only.or(config.addresses.read_only);
         config
+    }
+
+    fn audit(&self) -> Result<Audit, RunError> {
+        let Some(directory) = &self.state_directory else {
+            return Ok(Audit::default());
+        };
+        let failed = |error: io::Error| {
+            let what = format!("cannot keep the audit in {}", directory.display());
+            RunError::Failed(what, error.into())
+        };
+        Audit::kept_in(directory).map_err(failed)
     }
 
     fn replica(&self) -> ReplicaIdentity {

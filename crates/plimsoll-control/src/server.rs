@@ -27,6 +27,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tonic::Status;
 
 use crate::audit::Audit;
+use crate::certificates::Certificates;
 use crate::config::{ControlConfig, Relay};
 use crate::counters::Counters;
 use crate::events::{Events, RecentEvents};
@@ -46,6 +47,7 @@ use channel::Subscribed;
 pub(crate) use discovery::DiscoveryGate;
 pub use handlers::{Discovery, LoadReporting, Reporter};
 pub use record::{ResponseTotals, StreamRecord, StreamRecords};
+pub(crate) use writer::start_with;
 pub use writer::{Writer, start, start_replica};
 
 /// Capacity of the writer's queue in messages. The size of load reports is limited beside it, by
@@ -72,6 +74,7 @@ struct Shared {
     events: Events,
     records: StreamRecords,
     audit: Audit,
+    certificates: Certificates,
     supervisor: Supervisor,
     /// `None` without a store.
     store: Option<Arc<StoreLink>>,
@@ -202,6 +205,11 @@ impl Handle {
     /// Returns what was changed and refused.
     pub fn audit(&self) -> &Audit {
         &self.shared.audit
+    }
+
+    /// Returns until when certificates can be used.
+    pub fn certificates(&self) -> &Certificates {
+        &self.shared.certificates
     }
 
     /// Returns which client was refused in the last minute, and why.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use http::Uri;
 use http::uri::Scheme;
-use plimsoll_serve::{TlsError, WatchedTls, client_tls};
+use plimsoll_serve::{Expiry, TlsError, WatchedTls, client_tls};
 use plimsoll_xds::driver::{Connecting, Connector, connect_tls};
 use rustls::ClientConfig;
 
@@ -15,7 +15,8 @@ use crate::config::RelayTls;
 /// Dials with certificates that are loaded again when their files change.
 #[derive(Debug)]
 pub(crate) struct TlsDialer {
-    tls: WatchedTls<Arc<ClientConfig>>,
+    /// With the times at which the certificates end.
+    tls: WatchedTls<(Arc<ClientConfig>, Vec<Expiry>)>,
     settings: Arc<RelayTls>,
 }
 
@@ -24,7 +25,10 @@ impl TlsDialer {
     pub(crate) fn start(name: &'static str, settings: Arc<RelayTls>) -> Result<Self, TlsError> {
         let files = settings.settings.files().cloned().collect();
         let loaded = Arc::clone(&settings);
-        let load = move || client_tls(&loaded.settings);
+        let load = move || {
+            let config = client_tls(&loaded.settings)?;
+            Ok((config, loaded.settings.expiries()))
+        };
         Ok(Self {
             tls: WatchedTls::start(name, files, load)?,
             settings,
@@ -39,6 +43,11 @@ impl TlsDialer {
         &self.settings
     }
 
+    /// Returns until when the certificates can be used.
+    pub(crate) fn expiries(&self) -> Vec<Expiry> {
+        self.tls.current().1.clone()
+    }
+
     /// Numbers of changes of the files that took effect and that could not be used.
     pub(crate) fn reloads(&self) -> (u64, u64) {
         self.tls.reloads()
@@ -47,7 +56,7 @@ impl TlsDialer {
 
 impl Connector for TlsDialer {
     fn connect(&self, uri: &Uri) -> Connecting {
-        let config = Arc::clone(&*self.tls.current());
+        let config = Arc::clone(&self.tls.current().0);
         connect_tls(uri, self.settings.server_name.as_deref(), Ok(config))
     }
 

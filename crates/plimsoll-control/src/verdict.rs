@@ -67,7 +67,7 @@ pub enum LookAt {
 
 impl Verdict {
     /// The kinds in order of precedence within a severity.
-    pub const KINDS: [&'static str; 24] = [
+    pub const KINDS: [&'static str; 26] = [
         "zone_fails",
         "source_not_listed",
         "store_not_read",
@@ -76,11 +76,13 @@ impl Verdict {
         "zone_above_line",
         "zone_above_target",
         "source_silent",
+        "certificate_expires",
         "objects_held",
         "store_lost",
         "other_configuration",
         "relay_lost",
         "clients_refused",
+        "handshakes_fail",
         "duplicate_id",
         "shared_id",
         "unknown_locality",

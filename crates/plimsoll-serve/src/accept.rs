@@ -11,8 +11,10 @@ use std::time::Duration;
 
 use plimsoll_core::log_line;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::handshake::{FailedHandshake, HandshakeFailure};
 use crate::log_lines;
 
 /// Pause after an error of `accept`. Out of descriptors, the next attempt would fail as well.
@@ -37,7 +39,9 @@ pub struct ConnectionStats {
     over_limit: AtomicU64,
     over_peer_limit: AtomicU64,
     handshake_timeouts: AtomicU64,
-    handshake_failures: AtomicU64,
+    /// By [`HandshakeFailure::index`].
+    handshake_failures: [AtomicU64; HandshakeFailure::ALL.len()],
+    last_failed_handshake: watch::Sender<Option<FailedHandshake>>,
     handshake_timeout_log: Mutex<LogLimit>,
 }
 
@@ -59,7 +63,10 @@ impl ConnectionStats {
             ("limit", count(&self.over_limit)),
             ("peer_limit", count(&self.over_peer_limit)),
             ("handshake_timeout", count(&self.handshake_timeouts)),
-            ("handshake_failed", count(&self.handshake_failures)),
+            (
+                "handshake_failed",
+                self.handshake_failures.iter().map(count).sum(),
+            ),
         ]
     }
 
@@ -77,8 +84,24 @@ impl ConnectionStats {
         self.over_limit.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn record_handshake_failure(&self) {
-        self.handshake_failures.fetch_add(1, Ordering::Relaxed);
+    /// Returns the TLS handshakes that failed, by reason.
+    pub fn failed_handshakes(&self) -> impl Iterator<Item = (HandshakeFailure, u64)> {
+        let count = |failure: HandshakeFailure| {
+            let counter = &self.handshake_failures[failure.index()];
+            (failure, counter.load(Ordering::Relaxed))
+        };
+        HandshakeFailure::ALL.into_iter().map(count)
+    }
+
+    /// Returns the latest TLS handshake that failed, and those that follow. One that comes sooner
+    /// than the reader looks replaces the one before.
+    pub fn watch_failed_handshakes(&self) -> watch::Receiver<Option<FailedHandshake>> {
+        self.last_failed_handshake.subscribe()
+    }
+
+    pub(crate) fn record_handshake_failure(&self, failed: FailedHandshake) {
+        self.handshake_failures[failed.failure.index()].fetch_add(1, Ordering::Relaxed);
+        self.last_failed_handshake.send_replace(Some(failed));
     }
 }
 

@@ -20,6 +20,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::accept::{Acceptor, ConnectionLimits, ConnectionPermit, ConnectionStats, LogLimit};
+use crate::handshake::{FailedHandshake, HandshakeFailure};
 use crate::identity::PeerIdentity;
 use crate::log_lines;
 use crate::tls::{ServerTls, WatchedTls};
@@ -126,7 +127,7 @@ async fn accept(
                     let ready = connection.handshake(tls.as_deref(), limit).await?;
                     // The receiver is only gone if the server stops.
                     let _ = sender.send(ready).await;
-                    Ok::<(), HandshakeFailure>(())
+                    Ok::<(), Unfinished>(())
                 });
             }
             Some(done) = handshakes.join_next() => {
@@ -146,7 +147,7 @@ struct NewConnection {
 }
 
 /// A failed handshake; `error` is `None` after a timeout.
-struct HandshakeFailure {
+struct Unfinished {
     peer: SocketAddr,
     error: Option<io::Error>,
 }
@@ -156,14 +157,14 @@ impl NewConnection {
         self,
         tls: Option<&WatchedTls<ServerTls>>,
         limit: Duration,
-    ) -> Result<AcceptedConnection, HandshakeFailure> {
+    ) -> Result<AcceptedConnection, Unfinished> {
         let (peer, since) = (self.peer, self.since);
         let (socket, identity) = match tls {
             None => (Socket::Plain(self.stream), None),
             Some(tls) => {
                 let acceptor = TlsAcceptor::from(Arc::clone(&tls.current().config));
                 let accepting = tokio::time::timeout(limit, acceptor.accept(self.stream));
-                let failed = |error| HandshakeFailure { peer, error };
+                let failed = |error| Unfinished { peer, error };
                 let accepted = accepting.await.map_err(|_| failed(None))?;
                 let stream = accepted.map_err(|error| failed(Some(error)))?;
                 let chain = stream.get_ref().1.peer_certificates();
@@ -183,14 +184,19 @@ impl NewConnection {
     }
 }
 
-impl HandshakeFailure {
+impl Unfinished {
     fn record(self, listener: &'static str, stats: &ConnectionStats, log: &mut LogLimit) {
         let peer = self.peer;
         let Some(error) = self.error else {
             stats.record_handshake_timeout(listener, peer);
             return;
         };
-        stats.record_handshake_failure();
+        stats.record_handshake_failure(FailedHandshake {
+            at: Instant::now(),
+            peer: peer.ip(),
+            failure: HandshakeFailure::of(&error),
+            error: error.to_string(),
+        });
         if let Some(suppressed) = log.allow(Instant::now()) {
             log_line!(log_lines::TLS_HANDSHAKE_FAILED, listener, %peer, %error, suppressed);
         }

@@ -9,9 +9,12 @@
 mod accept;
 mod access;
 mod admin;
+mod appended;
 pub mod discovery;
+mod expiry;
 pub mod fetch;
 mod files;
+mod handshake;
 pub mod http_client;
 mod http_guard;
 mod identity;
@@ -29,7 +32,10 @@ pub use access::{AdminToken, Caller};
 pub use admin::{
     AdminAccess, AdminFormat, AdminOptions, AdminPath, AdminRouter, guarded, text_error,
 };
+pub use appended::AppendedFile;
+pub use expiry::{CertificateUse, Expiry};
 pub use files::{ConfigFile, FileError, FileSource, Files, Loader, read_file};
+pub use handshake::{FailedHandshake, HandshakeFailure};
 pub use identity::PeerIdentity;
 pub use incoming::{AcceptedConnection, Incoming, IncomingOptions, ServerStream};
 #[doc(hidden)]

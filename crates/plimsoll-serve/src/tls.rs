@@ -13,6 +13,7 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio::task::JoinHandle;
 
+use crate::expiry::{CertificateUse, Expiry};
 use crate::{FileError, FileSource, log_lines};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -103,6 +104,15 @@ impl PemSource {
         Ok(chain)
     }
 
+    /// Returns until when the certificates can be used; `None` if they cannot be read.
+    fn expiry(&self, usage: CertificateUse) -> Option<Expiry> {
+        let file = self.path().map_or_else(
+            || "inline_string".to_owned(),
+            |path| path.display().to_string(),
+        );
+        Expiry::of(&self.certificates().ok()?, usage, file)
+    }
+
     fn private_key(&self) -> Result<PrivateKeyDer<'static>, TlsError> {
         PrivateKeyDer::from_pem_slice(&self.read()?)
             .map_err(TlsError::caused(self, "invalid private key"))
@@ -130,6 +140,14 @@ impl ServerTlsSettings {
         .flatten()
         .filter_map(PemSource::path)
     }
+
+    /// Returns until when the certificates can be used.
+    pub fn expiries(&self) -> Vec<Expiry> {
+        let own = self.certificate.expiry(CertificateUse::Own);
+        let ca = self.client_ca.as_ref();
+        let ca = ca.and_then(|ca| ca.expiry(CertificateUse::Authorities));
+        own.into_iter().chain(ca).collect()
+    }
 }
 
 impl ClientTlsSettings {
@@ -142,6 +160,14 @@ impl ClientTlsSettings {
         let sources = [&self.ca].into_iter().chain(pair);
         sources.filter_map(PemSource::path)
     }
+
+    /// Returns until when the certificates can be used.
+    pub fn expiries(&self) -> Vec<Expiry> {
+        let own = self.certificate.as_ref();
+        let own = own.and_then(|(chain, _)| chain.expiry(CertificateUse::Own));
+        let ca = self.ca.expiry(CertificateUse::Authorities);
+        own.into_iter().chain(ca).collect()
+    }
 }
 
 /// TLS configuration of a listener, with the certificate that it presents.
@@ -149,6 +175,8 @@ impl ClientTlsSettings {
 pub struct ServerTls {
     pub config: Arc<ServerConfig>,
     pub certificate: CertificateDer<'static>,
+    /// Until when its certificates can be used.
+    pub expiries: Vec<Expiry>,
 }
 
 /// Loads the certificates of a listener.
@@ -180,6 +208,7 @@ pub fn server_tls(settings: &ServerTlsSettings) -> Result<ServerTls, TlsError> {
     Ok(ServerTls {
         config: Arc::new(config),
         certificate,
+        expiries: settings.expiries(),
     })
 }
 

@@ -5,11 +5,14 @@
 
 mod envoy;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use plimsoll_control::config::FileError;
+use plimsoll_control::certificates::{self, Stage, unix_seconds};
+use plimsoll_control::config::{ControlConfig, FileError};
 use plimsoll_core::model::cluster::ClusterConfig;
+use plimsoll_core::model::locality::Locality;
 use plimsoll_proxy::config::ProxyConfig;
 use plimsoll_proxy::{Overrides, RunError};
 use plimsoll_serve::error_chain;
@@ -41,9 +44,26 @@ pub(crate) enum Kind {
     Envoy,
 }
 
-/// Summary of a valid file, or its faults. A fault names a file if it is in another one: in an
+/// What is said about a valid file.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Valid {
+    pub(crate) summary: String,
+    /// What works today, and should be looked at all the same.
+    pub(crate) warnings: Vec<String>,
+}
+
+impl From<String> for Valid {
+    fn from(summary: String) -> Self {
+        Self {
+            summary,
+            warnings: Vec::new(),
+        }
+    }
+}
+
+/// What is said about a valid file, or its faults. A fault names a file if it is in another one: in an
 /// included file or a certificate.
-pub(crate) type Verdict = Result<String, Vec<FileError>>;
+pub(crate) type Verdict = Result<Valid, Vec<FileError>>;
 
 impl Kind {
     /// Name of the kind in the text output.
@@ -64,7 +84,8 @@ impl Kind {
         if text.trim().is_empty() {
             return Err(ConfigError::new("", "the file is empty"));
         }
-        Self::guess(path, text).ok_or_else(|| {
+        let guessed = Self::guess(path, text).or_else(|| Self::guess_by_lines(text));
+        guessed.ok_or_else(|| {
             let syntax = Document::parse(text).err();
             let unclear = || {
                 let reason = "the kind of file is not clear from its keys; name it with --kind";
@@ -72,6 +93,19 @@ impl Kind {
             };
             syntax.unwrap_or_else(unclear)
         })
+    }
+
+    /// Recognizes a control plane's file whose fields have no values or misspelt names, so that its
+    /// own parser says so.
+    fn guess_by_lines(text: &str) -> Option<Self> {
+        // Broken syntax is a fault of its own.
+        Document::parse(text).ok()?;
+        let lines = text
+            .lines()
+            .filter(|line| line.starts_with(|first: char| first.is_ascii_alphabetic()));
+        let mut keys = lines.filter_map(|line| Some(line.split_once(':')?.0));
+        let is_near = |key: &str| CONTROL_KEYS.iter().any(|known| is_near(key, known));
+        keys.any(is_near).then_some(Self::Control)
     }
 
     fn guess(path: &Path, text: &str) -> Option<Self> {
@@ -108,27 +142,36 @@ impl Kind {
             Self::Cluster => {
                 let config = read_all(text, cluster)?;
                 let (name, policy) = (config.name(), config.endpoint_policy().name());
-                Ok(format!("{name}, {policy}"))
+                Ok(format!("{name}, {policy}").into())
             }
-            Self::Explain => Ok(read_all(text, Scenario::read)?.title().to_owned()),
+            Self::Explain => Ok(read_all(text, Scenario::read)?.title().to_owned().into()),
             Self::Sim => {
                 let scenario = plimsoll_sim::Scenario::parse(text).map_err(|_| {
                     let faults = plimsoll_sim::Scenario::faults(text);
                     faults.iter().map(sim_fault).collect::<Vec<_>>()
                 })?;
                 let policies = count(scenario.policies().len(), "policy", "policies");
-                Ok(format!("{}; {policies}", scenario.title()))
+                Ok(format!("{}; {policies}", scenario.title()).into())
             }
             Self::Bootstrap => {
                 read_all(text, Bootstrap::check)?;
                 let bootstrap = Bootstrap::parse(text).map_err(|error| vec![error.into()])?;
                 let servers = bootstrap.xds_servers.iter();
                 let uris: Vec<&str> = servers.map(|server| server.server_uri.as_str()).collect();
-                Ok(format!("management server {}", uris.join(", ")))
+                Ok(format!("management server {}", uris.join(", ")).into())
             }
-            Self::Envoy => read_all(text, envoy::check),
+            Self::Envoy => read_all(text, envoy::check).map(Valid::from),
         }
     }
+}
+
+/// Whether two keys are equal but for one letter that one of them lacks.
+fn is_near(one: &str, other: &str) -> bool {
+    let lacks = |short: &str, long: &str| {
+        let mut at = 0..long.len();
+        long.is_ascii() && at.any(|at| [&long[..at], &long[at + 1..]].concat() == short)
+    };
+    one == other || lacks(one, other) || lacks(other, one)
 }
 
 /// Reads a text, and finds all its faults if there are any.
@@ -180,7 +223,30 @@ fn control(path: &Path) -> Verdict {
     let config = plimsoll_control::source::check(path).map_err(|faults| own(faults, path))?;
     let services = count(config.services.len(), "service", "services");
     let listeners = count(config.listeners.len(), "listener", "listeners");
-    Ok(format!("{services}, {listeners}"))
+    let now = unix_seconds();
+    let mut certificates = certificates::configured(&config);
+    certificates.retain(|each| each.stage(now) != Stage::Fine);
+    let ending = certificates.iter().map(|each| each.text(now));
+    let warnings = ending.chain(mixed_regions(&config)).collect();
+    Ok(Valid {
+        summary: format!("{services}, {listeners}"),
+        warnings,
+    })
+}
+
+/// Warns of localities of which some have a region and some have none: no proxy is in both kinds.
+fn mixed_regions(config: &ControlConfig) -> Option<String> {
+    let services = config.services.values();
+    let localities = services.flat_map(|service| service.assignment.endpoints());
+    let all: BTreeSet<&Locality> = localities.map(|entry| &entry.locality).collect();
+    let with = all.iter().find(|one| !one.region().is_empty())?;
+    let without = all
+        .iter()
+        .find(|one| one.region().is_empty() && !one.is_unset())?;
+    Some(format!(
+        "{with} has a region and {without} has none: proxies with one are never local to the \
+         other; write the same fields everywhere"
+    ))
 }
 
 fn proxy(path: &Path, text: &str) -> Verdict {
@@ -195,7 +261,7 @@ fn proxy(path: &Path, text: &str) -> Verdict {
     })?;
     let listeners = count(config.listeners.len(), "listener", "listeners");
     let clusters = count(config.clusters.len(), "cluster", "clusters");
-    Ok(format!("{listeners}, {clusters}"))
+    Ok(format!("{listeners}, {clusters}").into())
 }
 
 /// Removes the name of the checked file from its faults: the output line begins with the name.
@@ -250,6 +316,13 @@ mod tests {
             ("{\"xds_servers\": [], \"node\": {}}", Kind::Bootstrap),
         ] {
             assert_eq!(recognized("x.yaml", text), Some(kind), "{text}");
+        }
+        for text in [
+            "services:",
+            "servics:\n- cluster: {name: x}",
+            "services:\n- mode:",
+        ] {
+            assert_eq!(recognized("x.yaml", text), Some(Kind::Control), "{text}");
         }
         assert_eq!(recognized("x.toml", "nonsense ["), Some(Kind::Sim));
         for text in ["{}", "[services]", "services", "services: [", ""] {
@@ -323,7 +396,7 @@ mod tests {
         let check = |kind: Kind, text: &str| kind.check(Path::new("x"), text);
         assert_eq!(
             check(Kind::Cluster, "name: a"),
-            Ok("a, round_robin".to_owned())
+            Ok("a, round_robin".to_owned().into())
         );
         let typed = check(Kind::Cluster, "name: a\ntype: STATIC").unwrap_err();
         assert_eq!(
@@ -334,7 +407,7 @@ mod tests {
         let bootstrap = r#"{"xds_servers": [{"server_uri": "xds:1",
             "channel_creds": [{"type": "insecure"}]}], "node": {"id": "x"}}"#;
         let summary = "management server xds:1".to_owned();
-        assert_eq!(check(Kind::Bootstrap, bootstrap), Ok(summary));
+        assert_eq!(check(Kind::Bootstrap, bootstrap), Ok(summary.into()));
         assert_eq!(count(1, "policy", "policies"), "1 policy");
         assert_eq!(count(0, "policy", "policies"), "0 policies");
     }

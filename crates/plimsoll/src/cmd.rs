@@ -3,6 +3,7 @@
 //! One variant of [`Command`] and one file per subcommand. A subcommand writes to the writer it is
 //! given and returns an [`Exit`]; returning an error means wrong usage or unreadable input.
 
+mod audit;
 mod bootstrap;
 mod certs;
 mod check;
@@ -12,6 +13,7 @@ mod demo;
 #[cfg(test)]
 mod documented;
 mod explain;
+mod man;
 mod proxy;
 mod schema;
 mod sim;
@@ -41,6 +43,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Audit(audit::Args),
     Bootstrap(bootstrap::Args),
     Certs(certs::Args),
     Check(check::Args),
@@ -48,6 +51,7 @@ enum Command {
     Control(control::Args),
     Demo(demo::Args),
     Explain(explain::Args),
+    Man(man::Args),
     Proxy(proxy::Args),
     Schema(schema::Args),
     Sim(sim::Args),
@@ -81,6 +85,7 @@ Examples:
   plimsoll sim scenario.toml          compare policies in a simulation
   plimsoll check control.yaml         validate a file without running it
   plimsoll schema control             print the JSON Schema of a file, for editors
+  plimsoll audit                      show what was changed and refused, and by whom
   plimsoll top localhost:18001        watch zones and their load in the terminal
 
 Exit codes:
@@ -109,6 +114,7 @@ impl From<Exit> for ExitCode {
 
 pub(crate) fn run(cli: Cli, out: &mut impl Write) -> anyhow::Result<Exit> {
     match cli.command {
+        Command::Audit(args) => audit::run(&args, out),
         Command::Bootstrap(args) => bootstrap::run(args, out),
         Command::Certs(args) => certs::run(&args, out),
         Command::Check(args) => check::run(&args, out),
@@ -116,6 +122,7 @@ pub(crate) fn run(cli: Cli, out: &mut impl Write) -> anyhow::Result<Exit> {
         Command::Control(args) => control::run(args, out),
         Command::Demo(args) => demo::run(args, out),
         Command::Explain(args) => explain::run(&args, out),
+        Command::Man(args) => man::run(&args),
         Command::Proxy(args) => proxy::run(args, out),
         Command::Schema(args) => schema::run(&args, out),
         Command::Sim(args) => sim::run(&args, out),

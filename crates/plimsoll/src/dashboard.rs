@@ -8,12 +8,15 @@
 
 mod clusters;
 mod explanation_cache;
+mod kept;
 mod nodes;
+mod refused;
 mod replicas;
 mod withheld;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -148,7 +151,17 @@ impl Source for ControlSource {
 
 /// Serves the dashboard on the admin address of a control plane.
 pub(crate) fn admin_options(context: Context) -> AdminOptions {
+    admin_options_kept_in(context, None)
+}
+
+/// Like [`admin_options`], with a directory in which the history outlives a restart.
+pub(crate) fn admin_options_kept_in(context: Context, state: Option<PathBuf>) -> AdminOptions {
+    let keeping = ControlSource::new(context.clone());
     let dashboard = Dashboard::new(ControlSource::new(context));
+    if let Some(directory) = state {
+        kept::restore(dashboard.history(), &directory);
+        tokio::spawn(kept::keep(keeping, directory));
+    }
     AdminOptions {
         pages: Some(dashboard.recording().router()),
         listed: vec![history_path()],
@@ -198,7 +211,7 @@ fn document(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         taken_unix_ms: observed.wall_clock.at(now),
         verdict: Some(verdict.into()),
-        notices: notices(state, observed, &nodes, now),
+        notices: notices(state, observed, &signs, &nodes, now),
         cost: state.config().operation.cost.as_ref().into(),
         clusters: clusters::clusters(state, observed.wall_clock, cache, &observed.lines, now),
         nodes: Some(nodes),
@@ -225,6 +238,7 @@ fn insecure(context: &Context) -> [Option<SocketAddr>; 2] {
 fn notices(
     state: &State,
     observed: &Observations,
+    signs: &Signs,
     nodes: &[plimsoll_admin::state::NodeState],
     now: Instant,
 ) -> Vec<Notice> {
@@ -258,6 +272,7 @@ fn notices(
         add(Severity::Warning, text);
     }
     notices.extend(observed.sources.iter().flat_map(source_notices));
+    notices.extend(refused::notices(signs));
     let mut add = |severity, text| notices.push(Notice { severity, text });
     let unreported = Unreported::new(state, &observed.subscriptions, now);
     if let Some((_, id, names)) = unreported.iter().next() {
@@ -335,7 +350,8 @@ fn suspicious_nodes(state: &State, now: Instant) -> Vec<Notice> {
         ),
         (
             Suspicion::SharedId,
-            "several proxies have one id, so that their load reports replace each other",
+            "several proxies have one id, so that their load reports replace each other: give each \
+             its own --id",
         ),
         (
             Suspicion::Capped,

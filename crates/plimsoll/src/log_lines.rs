@@ -7,4 +7,8 @@ plimsoll_core::log_lines! {
     /// of the next minute are not written; `library` and `line` say where they come from.
     LINES_SUPPRESSED = Warn, "a library repeats a log line; suppressing it for a minute",
         "Look for a peer that misbehaves; metrics count all connections and requests.";
+    /// The history of the dashboard cannot be written to disk. It stays in memory, and is lost with
+    /// the process; routing is not affected.
+    HISTORY_NOT_WRITTEN = Warn, "history of the dashboard cannot be written to disk",
+        "Make room on the disk, or let the user of the process write to the state directory.";
 }

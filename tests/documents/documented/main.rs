@@ -9,7 +9,7 @@ mod book;
 mod program;
 mod quoted;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -320,32 +320,34 @@ fn alerts_and_dashboards_use_metrics_that_exist() {
 fn every_alert_is_complete_and_documented() {
     let text = fs::read_to_string(repository().join("deploy/prometheus/plimsoll.rules.yaml"));
     let rules = manifests(&text.unwrap()).remove(0);
-    let page = fs::read_to_string(repository().join("docs/operations.md")).unwrap();
-    let rows = page
-        .lines()
-        .filter(|line| line.starts_with("| `Plimsoll"))
-        .count();
-    let mut alerts = 0;
+    let page = fs::read_to_string(repository().join("docs/runbook.md")).unwrap();
+    let sections = page.split("\n## ").skip(1);
+    let sections: BTreeMap<&str, &str> = sections
+        .filter_map(|section| section.split_once("\n\n"))
+        .collect();
+    let mut alerts = BTreeSet::new();
     for group in rules["groups"].as_array().unwrap() {
         for rule in group["rules"].as_array().unwrap() {
             let name = rule["alert"].as_str().unwrap();
             let severity = rule["labels"]["severity"].as_str().unwrap();
-            assert!(
-                !metrics_of(rule["expr"].as_str().unwrap()).is_empty(),
-                "{name}"
-            );
-            assert!(
-                rule["annotations"]["summary"].is_string(),
-                "{name} has no summary"
-            );
-            let row = format!("| `{name}` | {severity} |");
-            assert!(page.contains(&row), "docs/operations.md has no row {row}");
-            alerts += 1;
+            let expression = rule["expr"].as_str().unwrap();
+            assert!(!metrics_of(expression).is_empty(), "{name}");
+            let annotations = &rule["annotations"];
+            assert!(annotations["summary"].is_string(), "{name} has no summary");
+            let url = format!("http://localhost:18001/runbook?alert={name}");
+            assert_eq!(annotations["runbook_url"], url.as_str(), "{name}");
+            let section = sections.get(name);
+            let section = section.unwrap_or_else(|| panic!("docs/runbook.md has no {name}"));
+            let first = section.split(". ").next().unwrap_or_default();
+            let first = first.to_lowercase();
+            assert!(first.contains(severity), "{name} is a {severity}: {first}");
+            alerts.insert(name);
         }
     }
+    let known: BTreeSet<&str> = sections.into_keys().collect();
     assert_eq!(
-        alerts, rows,
-        "docs/operations.md has rows for alerts that do not exist"
+        alerts, known,
+        "docs/runbook.md has alerts that do not exist"
     );
 }
 

@@ -10,6 +10,7 @@
     reason = "tests"
 )]
 
+mod alerts;
 #[cfg(feature = "api-server")]
 pub mod api_server;
 mod built;
@@ -26,6 +27,7 @@ mod process;
 pub mod tasks;
 mod wait;
 
+pub use alerts::Drill;
 pub use built::{envoy, kubectl, peers, plimsoll, repository, scratch, target};
 #[cfg(feature = "certificates")]
 pub use certificates::Authority;

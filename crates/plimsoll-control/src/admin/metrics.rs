@@ -16,6 +16,7 @@ use std::time::Duration;
 use plimsoll_core::stats::MetricKind::{Counter, Gauge, Info};
 use plimsoll_core::stats::{Families, Metric, TextFormat, Value};
 
+use crate::certificates::Certificate;
 use crate::run::Context;
 use crate::server::{Handle, Stopped};
 use crate::state::State;
@@ -23,7 +24,7 @@ use crate::unreported::Subscriptions;
 
 /// All metrics of the control plane.
 #[rustfmt::skip]
-pub static METRICS: [Metric; 101] = [
+pub static METRICS: [Metric; 105] = [
     Metric::new("plimsoll_control_build_info", Info, &["version"],
         "Version of the control plane; always 1"),
     Metric::new("plimsoll_control_fleets", Gauge, &[],
@@ -32,6 +33,9 @@ pub static METRICS: [Metric; 101] = [
         "Nodes by fleet, locality and class; `class` is `envoy`, `grpc` or `plimsoll`"),
     Metric::new("plimsoll_control_nodes_nacked", Gauge, &["fleet"],
         "Nodes that rejected an update (NACK) and keep the previous version"),
+    Metric::new("plimsoll_control_nodes_in_unknown_zones", Gauge, &["fleet"],
+        "Nodes whose demand does not count, because neither a service nor `fleets.zones` has their \
+         locality, or because they have none"),
     Metric::new("plimsoll_control_nodes_unreported", Gauge, &["fleet"],
         "Nodes whose load reports have omitted a service that they subscribe to for three \
          intervals: either the client does not report it, or it has not sent it a request yet"),
@@ -255,10 +259,19 @@ pub static METRICS: [Metric; 101] = [
     Metric::new("plimsoll_control_connections_refused_total", Counter, &["listener", "reason"],
         "Connections closed before they were served: `limit`, `peer_limit`, `handshake_timeout` \
          (or no request in time), `handshake_failed` (TLS)"),
+    Metric::new("plimsoll_control_handshakes_failed_total", Counter, &["listener", "reason"],
+        "TLS handshakes that failed: `certificate_expired`, `unknown_issuer`, `no_certificate`, \
+         `certificate_invalid` of the client, `not_tls`, `refused_by_client` (it does not trust the \
+         certificate of the listener), `other`"),
+    Metric::new("plimsoll_control_certificate_expiry_timestamp_seconds", Gauge, &["of", "file"],
+        "Unix time at which the loaded certificates end; `of` is `xds`, `admin`, `relay`, `store` \
+         or `otlp`, `file` is `certificate` or `ca` (authorities)"),
     Metric::new("plimsoll_control_accept_errors_total", Counter, &["listener"],
         "Failed attempts to accept a connection, for example without free descriptors"),
     Metric::new("plimsoll_control_certificate_reloads_total", Counter, &["of", "result"],
         "Changes of certificate files: `ok`, `failed`; `of` is `xds`, `admin` or `relay`"),
+    Metric::new("plimsoll_control_audit_lost_total", Counter, &[],
+        "Entries of the audit that could not be written to disk; absent without a state directory"),
     Metric::new("plimsoll_control_insecure", Gauge, &[],
         "1 if other machines can connect to ADS and LRS, or to the admin API, without TLS"),
     Metric::new("plimsoll_control_writer_queue_depth", Gauge, &[],
@@ -356,6 +369,10 @@ fn add_listeners(values: &mut Values, context: &Context) {
         for (reason, count) in stats.refused() {
             values.add("connections_refused_total", &[name, reason], count);
         }
+        for (failure, count) in stats.failed_handshakes() {
+            let labels = [name, failure.label()];
+            values.add("handshakes_failed_total", &labels, count);
+        }
     }
     let relay = context.handle.upstreams().connector();
     let reloads = [
@@ -370,6 +387,14 @@ fn add_listeners(values: &mut Values, context: &Context) {
         let (succeeded, failed) = counts.unwrap_or_default();
         values.add("certificate_reloads_total", &[of, "ok"], succeeded);
         values.add("certificate_reloads_total", &[of, "failed"], failed);
+    }
+    for Certificate { of, expiry } in context.handle.certificates().all() {
+        let labels = [of, expiry.usage.label()];
+        let end = u64::try_from(expiry.unix_seconds).unwrap_or_default();
+        values.add("certificate_expiry_timestamp_seconds", &labels, end);
+    }
+    if let Some(lost) = context.handle.audit().lost() {
+        values.add("audit_lost_total", &[], lost);
     }
     values.add("insecure", &[], u64::from(listeners.insecure.any()));
 }

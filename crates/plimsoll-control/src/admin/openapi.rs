@@ -71,10 +71,11 @@ impl Operation {
 
 /// Every path that responds with text or JSON; a test compares them with the routes.
 #[rustfmt::skip]
-static OPERATIONS: [Operation; 16] = [
+static OPERATIONS: [Operation; 17] = [
     text("/healthz", "text/plain"),
     text("/readyz", "text/plain"),
     text("/metrics", "application/openmetrics-text"),
+    text("/runbook", "text/plain").with_query::<routes::RunbookQuery>(),
     json::<responses::Index>("/api/v1"),
     json::<Map<String, Value>>("/api/v1/openapi.json"),
     json::<responses::Status>("/api/v1/status"),

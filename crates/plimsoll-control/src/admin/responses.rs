@@ -11,7 +11,7 @@ use plimsoll_core::explain::Explanation;
 use plimsoll_core::locality_picking::zone_aware::Reason;
 use plimsoll_core::model::locality::Locality;
 
-use crate::audit::{AuditKind, Change};
+use crate::audit::AuditRecord;
 use crate::relay::RelayStatus;
 
 /// Declares structs that are serialized to JSON and, with the feature `schema`, have a JSON Schema.
@@ -260,28 +260,7 @@ responses! {
     Audit {
         total: usize,
         offset: usize,
-        entries: Vec<AuditEntry>,
-    }
-    AuditEntry {
-        number: u64,
-        at_unix_ms: u64,
-        kind: AuditKind,
-        by: Arc<str>,
-        text: String,
-        changes: Vec<Change>,
-        more_changes: usize,
-        reason: Option<String>,
-        delivery: Option<AuditDelivery>,
-    }
-    AuditDelivery {
-        streams: usize,
-        accepted: usize,
-        refused: usize,
-        closed: usize,
-        waiting: usize,
-        superseded: bool,
-        first_ack_ms: Option<u64>,
-        last_ack_ms: Option<u64>,
+        entries: Vec<AuditRecord>,
     }
 
     /// Response to requests for `/api/v1/load`.

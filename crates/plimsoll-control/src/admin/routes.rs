@@ -16,7 +16,6 @@ use plimsoll_core::model::locality::Locality;
 use plimsoll_core::stats::TextFormat;
 use plimsoll_core::units::FieldError;
 use plimsoll_serve::{AdminFormat, AdminPath, AdminRouter, Caller};
-use plimsoll_xds::driver::Clock;
 use serde_json::{Value, json};
 
 use super::failure::{ApiError, body_error};
@@ -46,6 +45,7 @@ pub fn router() -> AdminRouter<Context> {
             "`ready` when a configuration is active, the services of all sources have been listed \
              and the writer responds, else 503", ready)
         .get("/metrics", "", "Metrics in OpenMetrics format", metrics_page)
+        .get("/runbook", "alert=ALERT", "What to do about an alert, or about all", runbook)
         .get("/api/v1/status", "",
             "What is wrong, why and what to do; version, addresses, configuration, streams", status)
         .get("/api/v1/fleets", "fleet=FLEET",
@@ -168,6 +168,26 @@ async fn status(Extracted(context): Extracted<Context>) -> ApiResult {
         report::status(state, reloads, streams, upstreams, bound, insecure, verdict)
     });
     Ok(Json(json!(page.await?)))
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct RunbookQuery {
+    /// Only the section of this alert.
+    alert: Option<String>,
+}
+
+/// The page is part of the program: it fits the version, and needs no other server.
+async fn runbook(
+    query: Result<Query<RunbookQuery>, QueryRejection>,
+) -> Result<&'static str, ApiError> {
+    let Query(RunbookQuery { alert }) = query?;
+    let Some(alert) = alert else {
+        return Ok(super::RUNBOOK);
+    };
+    super::runbook_section(&alert)
+        .ok_or_else(|| FieldError::new("alert", format!("no alert is named {alert:?}")).into())
 }
 
 #[derive(Debug, Default, serde::Deserialize)]
@@ -305,9 +325,8 @@ async fn audit(
         offset: query.offset,
         limit: limit(query.limit)?,
     };
-    let entries = context.handle.audit().all();
-    let origin = Clock::system().unix_origin();
-    Ok(Json(json!(report::audit(&entries, &list, origin))))
+    let entries = context.handle.audit().records();
+    Ok(Json(json!(report::audit(&entries, &list))))
 }
 
 #[derive(Debug, serde::Deserialize)]

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use plimsoll_core::model::assignment::ClusterLoadAssignment;
@@ -10,8 +11,11 @@ use plimsoll_core::model::locality::Locality;
 use crate::admin::mode_name;
 use crate::config::{ControlConfig, SETTINGS, Service, cost, objective};
 
+/// Endpoints of a service that an entry names; a rollout changes hundreds.
+const MAX_ENDPOINTS: usize = 20;
+
 /// A setting that differs.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Change {
     /// The service; `None` for settings of the control plane.
@@ -212,7 +216,7 @@ fn steering(old: &Service, new: &Service) -> Vec<Difference> {
     found
 }
 
-/// Compares the number of endpoints by locality, and whether they differ otherwise.
+/// Compares the number of endpoints by locality, and endpoints by address.
 fn endpoints(old: &Service, new: &Service) -> Vec<Difference> {
     let at = "endpoints";
     let mut found = Vec::new();
@@ -225,11 +229,44 @@ fn endpoints(old: &Service, new: &Service) -> Vec<Difference> {
             found.push((format!("endpoints in {locality}"), at, values));
         }
     }
+    let shown = [old, new].map(shown_endpoints);
+    let addresses: BTreeSet<_> = shown.iter().flat_map(BTreeMap::keys).collect();
+    let differing: Vec<_> = addresses
+        .into_iter()
+        .filter(|address| shown[0].get(*address) != shown[1].get(*address))
+        .collect();
+    for address in differing.iter().take(MAX_ENDPOINTS) {
+        let values = [&shown[0], &shown[1]].map(|all| all.get(*address).cloned());
+        found.push((format!("endpoint {address}"), at, values));
+    }
+    if let Some(more) = differing
+        .len()
+        .checked_sub(MAX_ENDPOINTS)
+        .filter(|more| *more > 0)
+    {
+        found.push((format!("{more} more endpoints"), at, [None, None]));
+    }
     if old.assignment != new.assignment && found.is_empty() {
-        // The same numbers: other addresses, weights or health.
+        // Metadata, names, or settings of the whole assignment.
         found.push((at.to_owned(), at, [None, None]));
     }
     found
+}
+
+/// Returns what an operator would look for in an endpoint, by address.
+fn shown_endpoints(service: &Service) -> BTreeMap<SocketAddr, String> {
+    let mut shown = BTreeMap::new();
+    for entry in service.assignment.endpoints() {
+        for endpoint in &entry.lb_endpoints {
+            let health = format!("{:?}", endpoint.health_status).to_uppercase();
+            let mut text = format!("{} {health} weight {}", entry.locality, endpoint.weight());
+            if entry.priority > 0 {
+                let _ = write!(text, " priority {}", entry.priority);
+            }
+            shown.insert(endpoint.address, text);
+        }
+    }
+    shown
 }
 
 /// Compares the policies and the other settings of the cluster.

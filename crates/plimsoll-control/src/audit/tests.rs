@@ -50,12 +50,22 @@ fn changes_of_a_service_name_values_and_places() {
     let after = BEFORE.replace("['10.0.0.1:80']", "['10.0.0.1:80', '10.0.0.2:80']");
     assert_eq!(
         text(BEFORE, &after),
-        "orders: endpoints in r1/a 1 → 2, control.yaml:7"
+        "orders: endpoints in r1/a 1 → 2, endpoint 10.0.0.2:80 r1/a UNKNOWN weight 1 added, \
+         control.yaml:7"
     );
     let after = BEFORE.replace("10.0.0.1", "10.0.0.9");
     assert_eq!(
         text(BEFORE, &after),
-        "orders: endpoints changed, control.yaml:7"
+        "orders: endpoint 10.0.0.1:80 r1/a UNKNOWN weight 1 removed, endpoint 10.0.0.9:80 r1/a \
+         UNKNOWN weight 1 added, control.yaml:7"
+    );
+    let marked = "[{endpoint: {address: {socket_address: {address: 10.0.0.1, port_value: 80}}}, \
+        health_status: UNHEALTHY}]";
+    let after = BEFORE.replace("['10.0.0.1:80']", marked);
+    assert_eq!(
+        text(BEFORE, &after),
+        "orders: endpoint 10.0.0.1:80 r1/a UNKNOWN weight 1 → r1/a UNHEALTHY weight 1, \
+         control.yaml:7"
     );
     let after = BEFORE.replace("{name: search}", "{name: search, lb_policy: MAGLEV}");
     let words = text(BEFORE, &after);
@@ -302,4 +312,17 @@ fn endpoints_of_discovered_services_are_no_change() {
         between(BEFORE, &BEFORE.replace("ramp: 10", "ramp: 50")),
         "orders: ramp 10 → 50, control.yaml:5"
     );
+}
+
+#[test]
+fn a_flood_of_one_source_pushes_out_its_own_entries_only() {
+    let audit = Audit::default();
+    audit.refuse("edit of the files", "first", at(0));
+    for number in 0..2 * CAPACITY as u64 {
+        audit.refuse("Service shop/orders", "no", at(number));
+    }
+    let all = audit.all();
+    assert_eq!(all.len(), CAPACITY);
+    let oldest = all.last().unwrap();
+    assert_eq!((oldest.number, &*oldest.by), (1, "edit of the files"));
 }

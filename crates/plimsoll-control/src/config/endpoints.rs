@@ -142,7 +142,12 @@ impl LbEndpointFields {
 
 fn from_address(address: &str) -> Result<EndpointMessage, FieldError> {
     let parsed: SocketAddr = address.parse().map_err(|_| {
-        let reason = format!("{address:?} is not an IP address and port");
+        let is_name = |(name, port): (&str, &str)| !name.is_empty() && port.parse::<u16>().is_ok();
+        let reason = if address.rsplit_once(':').is_some_and(is_name) {
+            format!("{address:?} is not an IP address and port; names are not resolved")
+        } else {
+            format!("{address:?} is not an IP address and port")
+        };
         FieldError::new("address", reason)
     })?;
     Ok(EndpointMessage {

@@ -254,7 +254,7 @@ fn shared_id<'a>(fleet: &'a Arc<str>, node: &'a Arc<str>, streams: u32) -> Descr
     .limited("shared_id")
     .warning(format!(
         "{streams} proxies of fleet {fleet} have the id {node}: their load reports replace each \
-         other"
+         other; give each its own --id"
     ))
     .counted("identity_mistakes_total", "shared_id")
     .suspect(Suspicion::SharedId, fleet, node)

@@ -49,6 +49,22 @@ pub(crate) fn not_readable<'a>(node: &'a Node, cluster: &'a Arc<str>) -> Descrip
     .shown_as_logged()
 }
 
+/// A client may not be the node that it says it is. `authorization` logs and counts it.
+pub(crate) fn node_refused(text: &str) -> Description<'_> {
+    Description::logged(|_| ())
+        .limited("node_refused")
+        .warning(format!("node refused: {text}"))
+        .shown_as_logged()
+}
+
+/// A TLS handshake failed, as `text` says. The listener logs and counts it.
+pub(crate) fn handshake_failed(text: &str) -> Description<'_> {
+    Description::logged(|_| ())
+        .limited("handshake_failed")
+        .warning(text.to_owned())
+        .shown_as_logged()
+}
+
 /// A node reports more often than it is asked to.
 pub(crate) fn report_too_early(node: &Node) -> Description<'_> {
     let (id, fleet) = (&node.id, &node.cluster);

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::config::{ConfigFile, restart_needed};
+use crate::server::start_replica;
 use crate::services::{Found, ServiceChanges};
 use crate::sources::{Running, SourceId};
 use plimsoll_serve::discovery::{SourceClock, SourceStatus};

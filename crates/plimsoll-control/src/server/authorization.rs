@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use tonic::Status;
 
 use super::Handle;
+use crate::events::streams::node_refused;
 use crate::identity::{Permission, Purpose, Refusal, Rules};
 use crate::log_lines;
 
@@ -141,9 +142,9 @@ impl Authorization {
 fn refuse(handle: &Handle, client: &ClientInfo, node: &Node, refusal: &Refusal) -> Status {
     handle.counters().refused(refusal.field);
     let (id, fleet) = (&node.id, &node.cluster);
-    handle
-        .refusals
-        .remember(format!("{id} of {fleet}: {refusal}"));
+    let text = format!("{id} of {fleet}: {refusal}");
+    handle.tell(node_refused(&text));
+    handle.refusals.remember(text);
     if let Some(suppressed) = handle.refusals.allow() {
         let rule = refusal.rule.as_deref().unwrap_or("none");
         let peer = client

@@ -340,7 +340,8 @@ impl Handle {
         self.tell(beyond_budget(limit, object, reason));
     }
 
-    fn tell(&self, event: Description<'_>) {
+    /// Counts, shows and logs an event.
+    pub(crate) fn tell(&self, event: Description<'_>) {
         self.shared.events.tell(event, Clock::system().now());
     }
 }

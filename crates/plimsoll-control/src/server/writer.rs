@@ -17,7 +17,7 @@ use super::{
     ClosedStream, Handle, Message, OpenedReporting, OpenedStream, QUEUE_CAPACITY, Shared,
     StreamGuard,
 };
-use crate::audit::{AuditKind, Change, RelayedAudit, changes, discovered_changes};
+use crate::audit::{Audit, AuditKind, Change, RelayedAudit, changes, discovered_changes};
 use crate::config::ControlConfig;
 use crate::events::streams::record_too_large;
 use crate::fleet::StreamKind;
@@ -58,10 +58,20 @@ pub fn start_replica(
     config: Arc<ControlConfig>,
     replica: Option<&ReplicaIdentity>,
 ) -> (Writer, Handle) {
+    start_with(config, replica, Audit::default())
+}
+
+/// Like [`start_replica`], with an audit that goes on.
+pub(crate) fn start_with(
+    config: Arc<ControlConfig>,
+    replica: Option<&ReplicaIdentity>,
+    audit: Audit,
+) -> (Writer, Handle) {
     let (messages, receiver) = mpsc::channel(QUEUE_CAPACITY);
     let (closes, close_receiver) = mpsc::unbounded_channel();
     let clock = Clock::system();
     let shared = Arc::new(Shared {
+        audit,
         store: replica.map(|_| Arc::<StoreLink>::default()),
         ..Shared::default()
     });

@@ -78,8 +78,13 @@ impl EtcdStore {
     ) -> Result<Self, TlsError> {
         let tls = settings.tls.clone();
         let connector = tls.map(|tls| TlsDialer::start("store", tls));
+        let connector = connector.transpose()?.map(Arc::new);
+        if let Some(connector) = connector.clone() {
+            let expiries = move || connector.expiries();
+            handle.certificates().watch("store", expiries);
+        }
         Ok(Self {
-            connector: connector.transpose()?.map(Arc::new),
+            connector,
             settings,
             replica,
             listen,

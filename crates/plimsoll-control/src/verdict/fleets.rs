@@ -8,6 +8,7 @@ pub(super) fn findings(signs: &Signs, lines: &LoadLines) -> impl Iterator<Item =
     let mut found: Vec<Verdict> = Vec::new();
     found.extend(update_rejected(signs));
     found.extend(clients_refused(signs));
+    found.extend(handshakes_fail(signs));
     found.extend(identities(signs));
     found.extend(unknown_locality(signs));
     found.extend(reports(signs));
@@ -37,6 +38,20 @@ fn clients_refused(signs: &Signs) -> Option<Verdict> {
         )
         .because(refused)
         .so("correct their certificates, or identities in the configuration")
+        .look(LookAt::Events),
+    )
+}
+
+fn handshakes_fail(signs: &Signs) -> Option<Verdict> {
+    let (text, remedy) = signs.failed_handshake.as_ref()?;
+    Some(
+        Verdict::finding(
+            Severity::Warning,
+            "handshakes_fail",
+            "connections fail".to_owned(),
+        )
+        .because(text)
+        .so(*remedy)
         .look(LookAt::Events),
     )
 }

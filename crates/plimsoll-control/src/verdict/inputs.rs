@@ -1,6 +1,7 @@
 //! Findings about what the control plane depends on: files, sources, the store, a relayed server.
 
 use super::{LookAt, Severity, Signs, Verdict, counted};
+use crate::certificates::Stage;
 use crate::sources::SourceState;
 
 pub(super) fn findings(signs: &Signs) -> impl Iterator<Item = Verdict> + use<> {
@@ -9,6 +10,7 @@ pub(super) fn findings(signs: &Signs) -> impl Iterator<Item = Verdict> + use<> {
     found.extend(signs.sources.iter().flat_map(source));
     found.extend(store(signs));
     found.extend(relay(signs));
+    found.extend(certificate(signs));
     found.into_iter()
 }
 
@@ -108,6 +110,21 @@ fn relay(signs: &Signs) -> Option<Verdict> {
     Some(
         verdict
             .so("proxies keep what they have")
+            .look(LookAt::Events),
+    )
+}
+
+fn certificate(signs: &Signs) -> Option<Verdict> {
+    let (stage, text) = signs.ending.first()?;
+    let severity = if *stage == Stage::Soon {
+        Severity::Warning
+    } else {
+        Severity::Error
+    };
+    Some(
+        Verdict::finding(severity, "certificate_expires", text.clone())
+            .because("new connections fail without it")
+            .so("renew it; new files take effect without a restart")
             .look(LookAt::Events),
     )
 }

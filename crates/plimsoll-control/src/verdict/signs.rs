@@ -7,7 +7,9 @@ use plimsoll_core::model::locality::Locality;
 use plimsoll_core::planner::FleetView;
 use plimsoll_core::time::Instant;
 
+use crate::certificates::{Stage, unix_seconds};
 use crate::fleet::Suspicion;
+use crate::handshakes;
 use crate::relay::RelayStatus;
 use crate::run::Context;
 use crate::sources::SourceState;
@@ -24,6 +26,8 @@ pub struct Observed {
     relay: RelayStatus,
     rejected_updates: Option<(usize, String)>,
     refused_client: Option<String>,
+    failed_handshake: Option<(String, &'static str)>,
+    ending: Vec<(Stage, String)>,
 }
 
 /// Everything that may be wrong beside the load of zones.
@@ -42,6 +46,10 @@ pub struct Signs {
     pub rejected_updates: Option<(usize, String)>,
     /// Who was refused last, and why, if that was a moment ago.
     pub refused_client: Option<String>,
+    /// Whose TLS handshake failed a moment ago and why, and what to do about it.
+    pub failed_handshake: Option<(String, &'static str)>,
+    /// Certificates that end within two weeks, those that end first before others.
+    pub ending: Vec<(Stage, String)>,
     /// A node whose id two addresses use.
     pub duplicate_id: Option<String>,
     /// A node whose id two proxies at one address use.
@@ -83,12 +91,22 @@ impl Observed {
             first.get_or_insert_with(|| format!("{} says {}", node.id, nack.detail.message));
             nodes.insert((Arc::clone(&node.cluster), Arc::clone(&node.id)));
         });
+        let failed = handshakes::recent(&context.listeners);
+        let clock = unix_seconds();
+        let ending = handle.certificates().ending(clock).into_iter();
         Self {
             rejected_edit: context.reloads.counts().error,
             sources: handle.sources(),
             relay: handle.upstreams().status(),
             rejected_updates: first.map(|first| (nodes.len(), shortened(first))),
             refused_client: handle.recently_refused().map(shortened),
+            failed_handshake: failed.map(|failed| {
+                let text = shortened(handshakes::text(&failed));
+                (text, handshakes::remedy(failed.failure))
+            }),
+            ending: ending
+                .map(|each| (each.stage(clock), each.text(clock)))
+                .collect(),
         }
     }
 }
@@ -110,6 +128,8 @@ impl Signs {
             proxies: members.filter(is_here).count(),
             rejected_updates: observed.rejected_updates,
             refused_client: observed.refused_client,
+            failed_handshake: observed.failed_handshake,
+            ending: observed.ending,
             duplicate_id: suspect(Suspicion::DuplicateId),
             shared_id: suspect(Suspicion::SharedId),
             unknown_locality: unknown_locality(state),

@@ -7,6 +7,7 @@ use plimsoll_core::time::Instant;
 
 use super::signs::{StoreSign, UnknownLocality};
 use super::*;
+use crate::certificates::Stage;
 use crate::config::Mode;
 use crate::demand::Withheld;
 use crate::fleet::Suspicion;
@@ -319,6 +320,42 @@ fn signs() -> Vec<(Signs, &'static str, Severity, &'static str)> {
             Severity::Warning,
             "clients are refused: p2 of edge: no rule; correct their certificates, or identities \
              in the configuration",
+        ),
+        (
+            Signs {
+                failed_handshake: Some((
+                    "TLS handshake with 10.0.0.1 failed: expired".to_owned(),
+                    "renew the certificate of the client",
+                )),
+                ..proxies()
+            },
+            "handshakes_fail",
+            Severity::Warning,
+            "connections fail: TLS handshake with 10.0.0.1 failed: expired; renew the certificate \
+             of the client",
+        ),
+        (
+            Signs {
+                ending: vec![(Stage::Soon, "the certificate expires in 9 days".to_owned())],
+                ..proxies()
+            },
+            "certificate_expires",
+            Severity::Warning,
+            "the certificate expires in 9 days: new connections fail without it; renew it; new \
+             files take effect without a restart",
+        ),
+        (
+            Signs {
+                ending: vec![(
+                    Stage::Imminent,
+                    "the certificate expires in 2 days".to_owned(),
+                )],
+                ..proxies()
+            },
+            "certificate_expires",
+            Severity::Error,
+            "the certificate expires in 2 days: new connections fail without it; renew it; new \
+             files take effect without a restart",
         ),
         (
             Signs {

@@ -10,7 +10,7 @@ use plimsoll_xds::yaml::ConfigError;
 use serde_json::{Value, json};
 
 use super::{Exit, ignore_broken_pipe};
-use crate::check::{Kind, Verdict};
+use crate::check::{Kind, Valid, Verdict};
 
 /// Validate configuration files and scenarios without running anything
 ///
@@ -19,7 +19,7 @@ use crate::check::{Kind, Verdict};
 /// unknown fields are errors, and so is everything that `plimsoll control` or `plimsoll proxy`
 /// would refuse at its start. Nothing is contacted and no port is opened. A control plane's file is
 /// checked with the files it includes and the certificates it names, a proxy's with its
-/// certificates.
+/// certificates. Certificates of a control plane that end within 14 days are a warning.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -104,8 +104,16 @@ fn write_text(checked: &[Checked<'_>], out: &mut impl Write) -> io::Result<()> {
         let file = one.file.display();
         let kind = one.kind.map_or("", Kind::title);
         match &one.verdict {
-            Ok(summary) if summary.is_empty() => writeln!(out, "{file}: ok ({kind})")?,
-            Ok(summary) => writeln!(out, "{file}: ok ({kind}: {summary})")?,
+            Ok(Valid { summary, warnings }) => {
+                for warning in warnings {
+                    writeln!(out, "{file}: warning: {warning}")?;
+                }
+                if summary.is_empty() {
+                    writeln!(out, "{file}: ok ({kind})")?;
+                } else {
+                    writeln!(out, "{file}: ok ({kind}: {summary})")?;
+                }
+            }
             Err(faults) => {
                 for fault in faults {
                     writeln!(out, "{}", line(one, fault))?;
@@ -150,7 +158,10 @@ fn as_json(one: &Checked<'_>) -> Value {
         "fine": one.verdict.is_ok(),
     });
     match &one.verdict {
-        Ok(summary) => json["summary"] = json!(summary),
+        Ok(Valid { summary, warnings }) => {
+            json["summary"] = json!(summary);
+            json["warnings"] = json!(warnings);
+        }
         Err(faults) => {
             let fault = |fault: &FileError| {
                 let (error, location) = (&fault.error, fault.error.location());

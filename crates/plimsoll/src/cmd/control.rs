@@ -43,6 +43,11 @@ pub(crate) struct Args {
     /// digits
     #[arg(long, value_name = "NAME")]
     replica_id: Option<String>,
+    /// Directory for what a restart must not forget: the audit, which `plimsoll audit` reads, and
+    /// the last hour of the dashboard
+    /// [default: $STATE_DIRECTORY, which systemd sets; without it, memory]
+    #[arg(long, value_name = "DIRECTORY")]
+    state_directory: Option<PathBuf>,
     /// File with a token of at least 16 characters; the admin API then works from other machines
     /// too, with `Authorization: Bearer TOKEN`
     #[arg(long, value_name = "FILE")]
@@ -89,12 +94,14 @@ pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
     memory::use_small_pages();
     logging::start(args.log_format, "info");
     let runtime = tokio::runtime::Runtime::new().context("cannot start the async runtime")?;
+    let state = args.state_directory.or_else(state_directory_of_systemd);
     let options = Options {
         config: args.config,
         listen: args.listen,
         admin: args.admin,
         read_only: args.read_only,
         replica_id: args.replica_id,
+        state_directory: state.clone(),
     };
     let token = args.admin_token_file.as_deref().map(super::read_token);
     let token = token.transpose()?;
@@ -103,11 +110,11 @@ pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
         let context = control.context().clone();
         stop_on_signal(context.stopping.clone())?;
         reload_on_hangup(context.reload.clone())?;
-        ignore_broken_pipe(announce(&context, out))?;
+        ignore_broken_pipe(announce(&context, args.log_format, out))?;
         let admin = AdminOptions {
             hosts: args.admin_hosts,
             token,
-            ..dashboard::admin_options(context)
+            ..dashboard::admin_options_kept_in(context, state)
         };
         if let Err(error) = control.run(admin).await {
             // It ran: a failure to start is wrong usage, this is not.
@@ -116,6 +123,13 @@ pub(crate) fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Exit> {
         }
         Ok(Exit::Ok)
     })
+}
+
+/// Returns the first of the directories that systemd has made for the service.
+fn state_directory_of_systemd() -> Option<PathBuf> {
+    let all = std::env::var("STATE_DIRECTORY").ok()?;
+    let first = all.split(':').next()?;
+    (!first.is_empty()).then(|| first.into())
 }
 
 /// Reloads the files on SIGHUP.
@@ -130,22 +144,30 @@ fn reload_on_hangup(reload: ReloadRequests) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn announce(context: &Context, out: &mut impl Write) -> io::Result<()> {
+/// Says what is served where. With a log in JSON these are objects, too: containers mix both.
+fn announce(context: &Context, format: LogFormat, out: &mut impl Write) -> io::Result<()> {
     let Context {
         bound, listeners, ..
     } = context;
-    writeln!(out, "ADS and LRS on {}", bound.xds)?;
+    let mut say = |what: &str, address: String| match format {
+        LogFormat::Text => writeln!(out, "{what} on {address}"),
+        LogFormat::Json => {
+            let line = serde_json::json!({"message": "listening", "of": what, "address": address});
+            writeln!(out, "{line}")
+        }
+    };
+    say("ADS and LRS", bound.xds.to_string())?;
     if let Some(admin) = bound.admin {
         let scheme = if listeners.admin_uses_tls {
             "https"
         } else {
             "http"
         };
-        writeln!(out, "admin API on {scheme}://{admin}")?;
-        writeln!(out, "dashboard on {scheme}://{admin}/")?;
+        say("admin API", format!("{scheme}://{admin}"))?;
+        say("dashboard", format!("{scheme}://{admin}/"))?;
     }
     if let Some(read_only) = bound.read_only {
-        writeln!(out, "read-only admin API on http://{read_only}")?;
+        say("read-only admin API", format!("http://{read_only}"))?;
     }
     out.flush()
 }

@@ -267,15 +267,17 @@ fn redraw(text: &str, rows: usize) -> String {
     };
     let mut frame = String::from("\u{1b}[H");
     for line in text.lines().take(shown) {
+        // Cleared before: behind the last column, the cursor stays on it, and its character would be
+        // cleared.
+        frame.push_str("\u{1b}[K");
         frame.push_str(line);
-        frame.push_str("\u{1b}[K\r\n");
+        frame.push_str("\r\n");
     }
     if shown < total {
         frame.push_str(&format!(
-            "… {} more lines; --cluster NAME shows one cluster, q quits",
+            "\u{1b}[K… {} more lines; --cluster NAME shows one cluster, q quits",
             total - shown
         ));
-        frame.push_str("\u{1b}[K");
     }
     frame.push_str("\u{1b}[J");
     frame
@@ -293,7 +295,7 @@ mod tests {
     #[test]
     fn a_frame_clears_the_previous_one_and_fits_the_screen() {
         let all = redraw("a\nb\n", 24);
-        assert_eq!(all, "\u{1b}[Ha\u{1b}[K\r\nb\u{1b}[K\r\n\u{1b}[J");
+        assert_eq!(all, "\u{1b}[H\u{1b}[Ka\r\n\u{1b}[Kb\r\n\u{1b}[J");
         let long = redraw(&"x\n".repeat(50), 10);
         assert_eq!(long.matches("\r\n").count(), 8);
         assert!(long.contains("… 42 more lines"), "{long}");

@@ -52,6 +52,7 @@ pub(super) fn of_state(
         values.add("fleets", &[], 1);
         // Every fleet has a series, so that "all nodes report" (0) differs from "not measured".
         values.add("nodes_unreported", &[fleet], 0);
+        values.add("nodes_in_unknown_zones", &[fleet], 0);
         let demand = state.planner().fleet(fleet, now);
         let dominated = demand.map_or(0, |demand| demand.dominant_nodes().len());
         values.add("dominated_zones", &[fleet], dominated as u64);
@@ -77,6 +78,9 @@ pub(super) fn of_state(
             let is_withheld = u64::from(withheld == Some(reason));
             values.add("demand_withheld", &[fleet, reason], is_withheld);
         }
+    }
+    for (fleet, _, nodes) in state.fleets().unknown_localities() {
+        values.add("nodes_in_unknown_zones", &[fleet], nodes as u64);
     }
     for (fleet, ..) in Unreported::new(state, subscriptions, now).iter() {
         values.add("nodes_unreported", &[fleet], 1);

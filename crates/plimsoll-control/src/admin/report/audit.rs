@@ -1,11 +1,7 @@
 //! Response of `/api/v1/audit`: what was changed and refused, by whom, and when it was delivered.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use super::super::responses::{Audit, AuditDelivery, AuditEntry};
-use super::millis;
-use crate::audit;
+use super::super::responses::Audit;
+use crate::audit::AuditRecord;
 
 #[derive(Clone, Debug, Default)]
 pub(in crate::admin) struct AuditQuery {
@@ -14,68 +10,31 @@ pub(in crate::admin) struct AuditQuery {
     pub(in crate::admin) limit: usize,
 }
 
-/// Lists entries, newest first. `origin` is the Unix time of the origin of instants.
-pub(in crate::admin) fn audit(
-    entries: &[audit::AuditEntry],
-    query: &AuditQuery,
-    origin: Duration,
-) -> Audit {
-    let is_about = |entry: &&audit::AuditEntry| {
-        let mut services = entry.changes.iter().map(|change| change.service.as_deref());
-        let wanted = query.service.as_deref();
-        wanted.is_none() || services.any(|service| service == wanted)
-    };
+/// Lists entries, newest first.
+pub(in crate::admin) fn audit(entries: &[AuditRecord], query: &AuditQuery) -> Audit {
+    let wanted = query.service.as_deref();
+    let is_about = |entry: &&AuditRecord| wanted.is_none_or(|service| entry.is_about(service));
     let matching = || entries.iter().filter(is_about);
     let shown = matching().skip(query.offset).take(query.limit);
     Audit {
         total: matching().count(),
         offset: query.offset,
-        entries: shown.map(|one| entry(one, origin)).collect(),
-    }
-}
-
-fn entry(entry: &audit::AuditEntry, origin: Duration) -> AuditEntry {
-    let at = origin + Duration::from_nanos(entry.at.as_nanos());
-    AuditEntry {
-        number: entry.number,
-        at_unix_ms: millis(at),
-        kind: entry.kind,
-        by: Arc::clone(&entry.by),
-        text: entry.text(),
-        changes: entry.changes.clone(),
-        more_changes: entry.more_changes,
-        reason: entry.reason.clone(),
-        delivery: entry.delivery.as_ref().map(delivery),
-    }
-}
-
-fn delivery(delivery: &audit::Delivery) -> AuditDelivery {
-    let answered = delivery.accepted + delivery.refused + delivery.closed;
-    AuditDelivery {
-        streams: delivery.streams,
-        accepted: delivery.accepted,
-        refused: delivery.refused,
-        closed: delivery.closed,
-        waiting: delivery.streams.saturating_sub(answered),
-        superseded: delivery.superseded,
-        first_ack_ms: delivery.first_ack.map(millis),
-        last_ack_ms: delivery.last_ack.map(millis),
+        entries: shown.cloned().collect(),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
     use plimsoll_core::time::Instant;
     use serde_json::json;
 
     use super::*;
-    use crate::audit::{AuditKind, Change, Delivery};
+    use crate::audit::{AuditEntry, AuditKind, Change, Delivery};
 
-    fn changed(
-        number: u64,
-        service: Option<&str>,
-        delivery: Option<Delivery>,
-    ) -> audit::AuditEntry {
+    fn changed(number: u64, service: Option<&str>, delivery: Option<Delivery>) -> AuditRecord {
         let change = Change {
             service: service.map(Arc::from),
             field: "ramp".to_owned(),
@@ -83,7 +42,7 @@ mod tests {
             after: Some("5".to_owned()),
             source: None,
         };
-        audit::AuditEntry {
+        let entry = AuditEntry {
             number,
             at: Instant::from_nanos(5_000_000),
             kind: AuditKind::Changed,
@@ -92,7 +51,8 @@ mod tests {
             more_changes: 0,
             reason: None,
             delivery,
-        }
+        };
+        AuditRecord::of(&entry, Duration::from_secs(1))
     }
 
     #[test]
@@ -117,7 +77,7 @@ mod tests {
                 offset,
                 limit: 2,
             };
-            json!(audit(&entries, &query, Duration::from_secs(1)))
+            json!(audit(&entries, &query))
         };
         let all = page(None, 0);
         let numbers = |page: &serde_json::Value| {

@@ -31,6 +31,25 @@ async fn two_fleets(control: &Control) -> impl Sized + use<> {
 }
 
 #[tokio::test]
+async fn the_runbook_has_a_section_for_an_alert() {
+    let control = Control::new();
+    let (status, all) = control.request(Method::GET, "/runbook", "").await;
+    assert!(status.is_success() && all.starts_with("# Runbook"), "{all}");
+    let path = "/runbook?alert=PlimsollZoneFails";
+    let (_, section) = control.request(Method::GET, path, "").await;
+    assert!(section.starts_with("Page. Many more requests"), "{section}");
+    assert!(!section.contains("## "), "{section}");
+    let (status, error, field) = control
+        .rejection(Method::GET, "/runbook?alert=Zone", "")
+        .await;
+    assert!(
+        status == 400 && error.contains("no alert is named"),
+        "{error}"
+    );
+    assert_eq!(field, "alert");
+}
+
+#[tokio::test]
 async fn the_index_marks_paths_that_are_posted() {
     let page = Control::new().get("/").await;
     let paths = page["paths"].as_array().unwrap();

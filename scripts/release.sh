@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the release: target/dist/plimsoll without symbols, and plimsoll.debug with them; and the module for
+# Builds the release: what artifacts.sh makes, in target/dist/release; target/dist/plimsoll without symbols, and plimsoll.debug with them; and the module for
 # Envoy, named by the newest version of Envoy's ABI that it was tested with.
 #
 # The binary names its symbol file (.gnu_debuglink) and has the same build id, by which gdb finds the file
@@ -21,3 +21,5 @@ abi=v0.2
 cargo build --locked --profile dist -p plimsoll-envoy
 objcopy --strip-unneeded "$out/libplimsoll_envoy.so" "$out/libplimsoll_envoy-$abi.so"
 ls -l "$out/plimsoll" "$out/plimsoll.debug" "$out/libplimsoll_envoy-$abi.so"
+scripts/artifacts.sh "$out/plimsoll" "$out/release"
+ls -l "$out/release"

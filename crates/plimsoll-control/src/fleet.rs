@@ -57,6 +57,8 @@ pub struct FleetLimits {
     pub nodes_per_peer: usize,
     /// Fleets that were first seen from one such address.
     pub fleets_per_peer: usize,
+    /// Streams of one kind of one node.
+    pub streams_per_node: usize,
 }
 
 impl Default for FleetLimits {
@@ -67,6 +69,7 @@ impl Default for FleetLimits {
             zones_per_fleet: 64,
             nodes_per_peer: 10_000,
             fleets_per_peer: 200,
+            streams_per_node: 256,
         }
     }
 }
@@ -145,6 +148,7 @@ impl Fleets {
         now: Instant,
     ) -> Result<Opened, OpenRefusal> {
         let left = self.admit(info, peer)?;
+        self.check_streams(info, kind)?;
         // On its load reporting stream, Envoy announces one more client feature: keep the
         // `NodeInfo` of the discovery stream unless the locality has changed.
         let opened = self.enter(info, kind == StreamKind::Ads, peer, now);
@@ -285,6 +289,17 @@ impl Fleets {
             left.push((name, id));
         }
         Ok(left)
+    }
+
+    /// Refuses further streams of a node that has many: one id must not take those of all others.
+    fn check_streams(&self, info: &NodeInfo, kind: StreamKind) -> Result<(), OpenRefusal> {
+        let most = self.limits.streams_per_node;
+        let fleet = self.fleets.get(&info.node.cluster);
+        let member = fleet.and_then(|fleet| fleet.members.get(&info.node.id));
+        if member.is_some_and(|member| member.streams_of(kind) as usize >= most) {
+            return Err(OpenRefusal::StreamsOfNode(most));
+        }
+        Ok(())
     }
 
     fn check_zone(&self, fleet: &Fleet, node: &Node) -> Result<(), OpenRefusal> {

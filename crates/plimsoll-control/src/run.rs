@@ -238,8 +238,8 @@ impl Control {
         let lrs = LoadReporting::new(handle);
         let stopped = stopping.clone().cancelled_owned();
         let incoming = listeners.xds_incoming(xds, limits);
-        let served = tokio::select! {
-            served = serve(incoming, ads, lrs, options, stopped) => served,
+        tokio::select! {
+            () = serve(incoming, ads, lrs, options, stopped) => (),
             // The writer only returns once all handles are dropped, which `serve` prevents.
             ended = &mut writer => {
                 stopping.cancel();
@@ -249,15 +249,14 @@ impl Control {
                 stopping.cancel();
                 return Err(task_ended(task));
             }
-        };
+        }
         stopping.cancel();
         for task in [Some(edits), store].into_iter().chain(admin).flatten() {
             let _ = task.await;
         }
         // The writer exits because the last handle has been dropped.
         let _ = writer.await;
-        served
-            .map_err(|error| RunError::Failed("cannot serve ADS and LRS".to_owned(), error.into()))
+        Ok(())
     }
 }
 
@@ -276,6 +275,7 @@ fn server_options(limits: &Limits) -> ServerOptions {
     let mut options = ServerOptions::default();
     options.requests = limits.requests;
     options.max_streams = limits.streams;
+    options.max_streams_per_peer = limits.streams_per_peer;
     options.unfinished_bytes = limits.unfinished_bytes;
     options.message_timeout = limits.message_timeout;
     options.subscription_bytes = limits.subscription_bytes;
@@ -451,6 +451,7 @@ impl Listeners {
         XdsIncoming {
             incoming: Incoming::start(listener, options, Arc::clone(&self.xds)),
             handshake_timeout: limits.handshake_timeout,
+            connection_age: limits.connection_age,
             stats: Arc::clone(&self.xds),
         }
     }

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use plimsoll_core::log_line;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -21,7 +21,7 @@ use tokio_rustls::server::TlsStream;
 
 use crate::accept::{Acceptor, ConnectionLimits, ConnectionPermit, ConnectionStats, LogLimit};
 use crate::handshake::{FailedHandshake, HandshakeFailure};
-use crate::identity::PeerIdentity;
+use crate::identity::{PeerIdentity, expires};
 use crate::log_lines;
 use crate::tls::{ServerTls, WatchedTls};
 
@@ -53,6 +53,8 @@ pub struct AcceptedConnection {
     pub since: Instant,
     /// Names in the client's certificate; `None` if it presented none.
     pub identity: Option<Arc<PeerIdentity>>,
+    /// When that certificate expires.
+    pub certificate_expires: Option<SystemTime>,
 }
 
 /// Byte stream of a connection, which counts toward the limits until it is dropped.
@@ -159,8 +161,8 @@ impl NewConnection {
         limit: Duration,
     ) -> Result<AcceptedConnection, Unfinished> {
         let (peer, since) = (self.peer, self.since);
-        let (socket, identity) = match tls {
-            None => (Socket::Plain(self.stream), None),
+        let (socket, identity, certificate_expires) = match tls {
+            None => (Socket::Plain(self.stream), None, None),
             Some(tls) => {
                 let acceptor = TlsAcceptor::from(Arc::clone(&tls.current().config));
                 let accepting = tokio::time::timeout(limit, acceptor.accept(self.stream));
@@ -169,7 +171,8 @@ impl NewConnection {
                 let stream = accepted.map_err(|error| failed(Some(error)))?;
                 let chain = stream.get_ref().1.peer_certificates();
                 let identity = chain.and_then(PeerIdentity::of).map(Arc::new);
-                (Socket::Tls(Box::new(stream)), identity)
+                let expires = chain.and_then(expires);
+                (Socket::Tls(Box::new(stream)), identity, expires)
             }
         };
         Ok(AcceptedConnection {
@@ -180,6 +183,7 @@ impl NewConnection {
             peer,
             since,
             identity,
+            certificate_expires,
         })
     }
 }

@@ -153,7 +153,7 @@ fn listen(desk: &Desk, address: &str) -> (Runtime, SocketAddr) {
     runtime.spawn(async move {
         let listener = tokio::net::TcpListener::from_std(listener).unwrap();
         let options = ServerOptions::default();
-        drop(serve(listener, ads, lrs, options, std::future::pending()).await);
+        serve(listener, ads, lrs, options, std::future::pending()).await;
     });
     (runtime, address)
 }

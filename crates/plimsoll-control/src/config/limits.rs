@@ -20,6 +20,9 @@ use crate::fleet::FleetLimits;
 /// Largest value of a limit that counts things: enough for any fleet, and far from overflow.
 const MAX_COUNT: u64 = 10_000_000;
 
+/// Twice `nodes_per_peer`: a node has a stream of ADS and one of LRS.
+const DEFAULT_STREAMS_PER_PEER: usize = 20_000;
+
 /// Limits of the control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -30,6 +33,9 @@ pub struct Limits {
     pub queue_bytes: usize,
     /// Open streams of ADS and LRS.
     pub streams: usize,
+    /// Those of one IPv4 address or IPv6 network of 64 bits; unset means that and at most a quarter
+    /// of all.
+    pub streams_per_peer: usize,
     /// Bytes of requests that have arrived in part, over all streams.
     pub unfinished_bytes: usize,
     /// Memory of subscribed names that are no resources, over all streams.
@@ -51,6 +57,7 @@ impl Default for Limits {
             requests: RequestLimits::default(),
             queue_bytes: 32 << 20,
             streams: 100_000,
+            streams_per_peer: DEFAULT_STREAMS_PER_PEER,
             unfinished_bytes: 64 << 20,
             subscription_bytes: 128 << 20,
             message_timeout: Duration::from_secs(30),
@@ -90,6 +97,9 @@ pub(super) struct LimitsYaml {
     /// Fleets that were first seen from one IPv4 address or IPv6 network of 64 bits, at least 1;
     /// loopback is exempt. Default 200.
     fleets_per_peer: Option<Uint<u64>>,
+    /// Open streams of one node and one kind (ADS, LRS, LRS of the module in an Envoy), at least 1.
+    /// A gRPC client has one of ADS for each of its targets. Default 256.
+    streams_per_node: Option<Uint<u64>>,
     /// Bytes of each string of a node and of each part of a locality, 16 to 4096. Default 256.
     node_string_bytes: Option<Uint<u64>>,
     /// Entries of `node.client_features`, at least 1. Default 64.
@@ -112,6 +122,9 @@ pub(super) struct LimitsYaml {
     queue_bytes: Option<Uint<u64>>,
     /// Open streams of ADS and LRS, at least 1. Default 100000.
     streams: Option<Uint<u64>>,
+    /// Open streams of one IPv4 address or IPv6 network of 64 bits, at least 1. Loopback may have
+    /// three quarters of `streams`. Default 20000, at most a quarter of `streams`.
+    streams_per_peer: Option<Uint<u64>>,
     /// Bytes of requests that have arrived in part, over all streams, 4194304 to 4294967296. If
     /// there are more, the stream with the largest one ends, of the client whose streams hold most.
     /// Default 67108864.
@@ -132,6 +145,10 @@ pub(super) struct LimitsYaml {
     connections_per_peer: Option<Uint<u32>>,
     /// Time from accepting a connection to its first request, 0.1s to 3600s. Default `10s`.
     handshake_timeout: Option<ProtoDuration>,
+    /// Age at which a connection to ADS and LRS ends, with up to a tenth more or less, so that
+    /// clients do not come back together; 1s to 604800s, or `0s` for no limit. A connection also
+    /// ends when its client certificate expires. Default `1800s`.
+    connection_age: Option<ProtoDuration>,
     /// TCP ports of a Service of Kubernetes, each of which is a cluster, 1 to 65535. Default 64.
     ports_per_service: Option<Uint<u64>>,
     /// Endpoints of a Service of Kubernetes, counted once for each port, at least 1. Default
@@ -169,6 +186,10 @@ impl LimitsYaml {
             }
             *limit = usize::try_from(written).map_err(|_| outside())?;
         }
+        if self.streams_per_peer.is_none() {
+            let share = limits.streams.div_ceil(4);
+            limits.streams_per_peer = limits.streams_per_peer.min(share);
+        }
         if let Some(ProtoDuration(timeout)) = self.message_timeout {
             limits.message_timeout = timeout_within("message_timeout", timeout)?;
         }
@@ -176,16 +197,17 @@ impl LimitsYaml {
             self.connections,
             self.connections_per_peer,
             self.handshake_timeout,
+            self.connection_age,
         )?;
         Ok(limits)
     }
 
     #[rustfmt::skip]
-    fn fields<'a>(&self, limits: &'a mut Limits) -> [Field<'a>; 23] {
+    fn fields<'a>(&self, limits: &'a mut Limits) -> [Field<'a>; 25] {
         const COUNT: RangeInclusive<u64> = 1..=MAX_COUNT;
         let Limits {
-            fleets, requests, queue_bytes, streams, unfinished_bytes, subscription_bytes,
-            what_if_zones, namespaces, ..
+            fleets, requests, queue_bytes, streams, streams_per_peer, unfinished_bytes,
+            subscription_bytes, what_if_zones, namespaces, ..
         } = limits;
         [
             ("nodes", self.nodes, &mut fleets.nodes, COUNT),
@@ -193,6 +215,7 @@ impl LimitsYaml {
             ("zones_per_fleet", self.zones_per_fleet, &mut fleets.zones_per_fleet, COUNT),
             ("nodes_per_peer", self.nodes_per_peer, &mut fleets.nodes_per_peer, COUNT),
             ("fleets_per_peer", self.fleets_per_peer, &mut fleets.fleets_per_peer, COUNT),
+            ("streams_per_node", self.streams_per_node, &mut fleets.streams_per_node, COUNT),
             ("node_string_bytes", self.node_string_bytes, &mut requests.node_string_bytes,
                 16..=4096),
             ("client_features", self.client_features, &mut requests.client_features, COUNT),
@@ -207,6 +230,7 @@ impl LimitsYaml {
             ("text_bytes", self.text_bytes, &mut requests.text_bytes, 64..=65_536),
             ("queue_bytes", self.queue_bytes, queue_bytes, 65_536..=1 << 30),
             ("streams", self.streams, streams, COUNT),
+            ("streams_per_peer", self.streams_per_peer, streams_per_peer, COUNT),
             ("unfinished_bytes", self.unfinished_bytes, unfinished_bytes, 4 << 20..=4 << 30),
             ("subscription_bytes", self.subscription_bytes, subscription_bytes, 1 << 20..=4 << 30),
             ("what_if_zones", self.what_if_zones, what_if_zones, 1..=4096),
@@ -250,12 +274,13 @@ pub(super) mod tests {
         fields.unwrap().keys().cloned().collect()
     }
 
-    const FIELDS: [(&str, u64, u64, u64); 23] = [
+    const FIELDS: [(&str, u64, u64, u64); 25] = [
         ("nodes", 50_000, 1, MAX_COUNT),
         ("fleets", 1000, 1, MAX_COUNT),
         ("zones_per_fleet", 64, 1, MAX_COUNT),
         ("nodes_per_peer", 10_000, 1, MAX_COUNT),
         ("fleets_per_peer", 200, 1, MAX_COUNT),
+        ("streams_per_node", 256, 1, MAX_COUNT),
         ("node_string_bytes", 256, 16, 4096),
         ("client_features", 64, 1, MAX_COUNT),
         ("name_bytes", 1024, 64, 65_536),
@@ -266,6 +291,7 @@ pub(super) mod tests {
         ("text_bytes", 1024, 64, 65_536),
         ("queue_bytes", 32 << 20, 65_536, 1 << 30),
         ("streams", 100_000, 1, MAX_COUNT),
+        ("streams_per_peer", 20_000, 1, MAX_COUNT),
         ("unfinished_bytes", 64 << 20, 4 << 20, 4 << 30),
         ("subscription_bytes", 128 << 20, 1 << 20, 4 << 30),
         ("what_if_zones", 256, 1, 4096),
@@ -282,7 +308,7 @@ pub(super) mod tests {
     }
 
     /// Values of all limits, in the order of `FIELDS`.
-    fn values(limits: &Limits) -> [usize; 23] {
+    fn values(limits: &Limits) -> [usize; 25] {
         let Limits {
             fleets, requests, ..
         } = limits;
@@ -292,6 +318,7 @@ pub(super) mod tests {
             fleets.zones_per_fleet,
             fleets.nodes_per_peer,
             fleets.fleets_per_peer,
+            fleets.streams_per_node,
             requests.node_string_bytes,
             requests.client_features,
             requests.name_bytes,
@@ -302,6 +329,7 @@ pub(super) mod tests {
             requests.text_bytes,
             limits.queue_bytes,
             limits.streams,
+            limits.streams_per_peer,
             limits.unfinished_bytes,
             limits.subscription_bytes,
             limits.what_if_zones,
@@ -320,6 +348,19 @@ pub(super) mod tests {
             defaults.map(|value| value as u64),
             FIELDS.map(|field| field.1)
         );
+    }
+
+    #[test]
+    fn a_peer_has_a_quarter_of_few_streams_unless_it_is_written() {
+        let parse = |limits: serde_json::Value| {
+            let yaml: LimitsYaml = serde_json::from_value(limits).unwrap();
+            yaml.validate().unwrap().streams_per_peer
+        };
+        assert_eq!(parse(serde_json::json!({"streams": 1000})), 250);
+        assert_eq!(parse(serde_json::json!({"streams": 1})), 1);
+        assert_eq!(parse(serde_json::json!({"streams": 1_000_000})), 20_000);
+        let written = serde_json::json!({"streams": 1000, "streams_per_peer": 900});
+        assert_eq!(parse(written), 900);
     }
 
     #[test]

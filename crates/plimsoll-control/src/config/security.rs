@@ -18,6 +18,10 @@ const DEFAULT_CONNECTIONS: u32 = 20_000;
 /// Enough for the proxies behind one address translation.
 const DEFAULT_CONNECTIONS_PER_PEER: u32 = 1_000;
 const DEFAULT_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// As Istiod: after a restart of one of several replicas, its proxies are spread again within this
+/// time, and a client that has lost its identity is served no longer.
+const DEFAULT_CONNECTION_AGE: Duration = Duration::from_secs(30 * 60);
+const MAX_CONNECTION_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Certificates of a listener. The files are watched, and new connections use new certificates.
 #[derive(Clone, Debug, Deserialize)]
@@ -80,6 +84,8 @@ pub struct IncomingLimits {
     pub connections: ConnectionLimits,
     /// Time from accepting a connection to its first request.
     pub handshake_timeout: Duration,
+    /// Age at which connections end, with a tenth more or less; `None` for no limit.
+    pub connection_age: Option<Duration>,
 }
 
 /// Certificates for connections to the relayed server.
@@ -135,6 +141,7 @@ impl IncomingLimits {
         connections: Option<Uint<u32>>,
         per_peer: Option<Uint<u32>>,
         handshake_timeout: Option<ProtoDuration>,
+        connection_age: Option<ProtoDuration>,
     ) -> Result<Self, FieldError> {
         let at_least_one = |field, written: Option<Uint<u32>>, default: u32| {
             let value = written.map_or(default, |written| written.0);
@@ -152,6 +159,7 @@ impl IncomingLimits {
                 per_peer: at_least_one("connections_per_peer", per_peer, each)?,
             },
             handshake_timeout: timeout,
+            connection_age: validate_age(connection_age)?,
         })
     }
 }
@@ -164,8 +172,19 @@ impl Default for IncomingLimits {
                 per_peer: DEFAULT_CONNECTIONS_PER_PEER as usize,
             },
             handshake_timeout: DEFAULT_HANDSHAKE_TIMEOUT,
+            connection_age: Some(DEFAULT_CONNECTION_AGE),
         }
     }
+}
+
+/// Validates `limits.connection_age`; zero means no limit.
+fn validate_age(written: Option<ProtoDuration>) -> Result<Option<Duration>, FieldError> {
+    let age = written.map_or(DEFAULT_CONNECTION_AGE, |age| age.0);
+    if !age.is_zero() && !(Duration::from_secs(1)..=MAX_CONNECTION_AGE).contains(&age) {
+        let reason = format!("{age:?} is neither 0 s (no limit) nor 1 s to 7 days");
+        return Err(FieldError::new("connection_age", reason));
+    }
+    Ok((!age.is_zero()).then_some(age))
 }
 
 impl IdentityYaml {

@@ -116,6 +116,14 @@ impl Member {
         self.ads_streams + self.lrs_streams + self.module_streams > 0
     }
 
+    pub(super) const fn streams_of(&self, kind: StreamKind) -> u32 {
+        match kind {
+            StreamKind::Ads => self.ads_streams,
+            StreamKind::Lrs => self.lrs_streams,
+            StreamKind::Module => self.module_streams,
+        }
+    }
+
     const fn streams(&mut self, kind: StreamKind) -> &mut u32 {
         match kind {
             StreamKind::Ads => &mut self.ads_streams,

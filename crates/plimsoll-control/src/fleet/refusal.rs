@@ -20,6 +20,8 @@ pub enum OpenRefusal {
     NodesOfPeer { most: usize, peer: IpAddr },
     /// There are this many fleets of one peer.
     FleetsOfPeer { most: usize, peer: IpAddr },
+    /// The node has this many streams of the same kind.
+    StreamsOfNode(usize),
     /// A stream of the same node is open from another peer.
     DuplicateId {
         /// Peer whose stream is open.
@@ -31,12 +33,13 @@ pub enum OpenRefusal {
 
 impl OpenRefusal {
     /// Every limit that can refuse a stream.
-    pub(crate) const LIMITS: [&str; 5] = [
+    pub(crate) const LIMITS: [&str; 6] = [
         "nodes",
         "fleets",
         "zones_per_fleet",
         "nodes_per_peer",
         "fleets_per_peer",
+        "streams_per_node",
     ];
 
     /// Returns the name of the limit in the configuration file and in metrics.
@@ -47,6 +50,7 @@ impl OpenRefusal {
             Self::Zones(_) => "zones_per_fleet",
             Self::NodesOfPeer { .. } => "nodes_per_peer",
             Self::FleetsOfPeer { .. } => "fleets_per_peer",
+            Self::StreamsOfNode(_) => "streams_per_node",
             Self::DuplicateId { .. } => "duplicate_id",
         }
     }
@@ -85,6 +89,10 @@ impl fmt::Display for OpenRefusal {
             Self::FleetsOfPeer { most, peer } => write!(
                 f,
                 "node.cluster: {most} fleets are connected from {peer} (limits.fleets_per_peer)"
+            ),
+            Self::StreamsOfNode(most) => write!(
+                f,
+                "node.id: {most} streams of this kind are open (limits.streams_per_node)"
             ),
             Self::DuplicateId { first, second } => {
                 write!(
@@ -136,6 +144,11 @@ mod tests {
                 },
                 "fleets_per_peer",
                 "node.cluster: 6 fleets are connected from 10.0.0.1 (limits.fleets_per_peer)",
+            ),
+            (
+                OpenRefusal::StreamsOfNode(7),
+                "streams_per_node",
+                "node.id: 7 streams of this kind are open (limits.streams_per_node)",
             ),
         ];
         for (refusal, limit, text) in cases {

@@ -361,6 +361,28 @@ fn an_id_belongs_to_the_peer_of_its_open_streams() {
 }
 
 #[test]
+fn a_node_has_so_many_streams_of_a_kind() {
+    let mut fleets = Fleets::default();
+    fleets.set_limits(FleetLimits {
+        streams_per_node: 2,
+        ..FleetLimits::default()
+    });
+    let info = fleet_node("one", "1", "a");
+    let open = |fleets: &mut Fleets, kind: StreamKind| {
+        let opened = fleets.open(&info, kind, &peer(1), at(0));
+        opened.err().map(|refusal| refusal.limit())
+    };
+    for kind in [StreamKind::Ads, StreamKind::Lrs, StreamKind::Module] {
+        assert_eq!([0; 2].map(|_| open(&mut fleets, kind)), [None; 2]);
+        assert_eq!(open(&mut fleets, kind), Some("streams_per_node"));
+    }
+    // A refused stream counts for nothing, and one that closes makes room for another.
+    assert!(!fleets.close("one", "1", StreamKind::Ads, at(1)));
+    assert_eq!(open(&mut fleets, StreamKind::Ads), None);
+    assert_eq!(open(&mut fleets, StreamKind::Ads), Some("streams_per_node"));
+}
+
+#[test]
 fn a_peer_has_a_part_of_the_nodes_and_fleets() {
     let mut fleets = Fleets::default();
     fleets.set_limits(FleetLimits {

@@ -74,7 +74,7 @@ async fn run<A: AdsHandler>(ads: A, handle: Handle) -> Server {
     tokio::spawn(async move {
         let lrs = LoadReporting::new(handle);
         let stopped = async { drop(stopped.await) };
-        serve(listener, ads, lrs, ServerOptions::default(), stopped).await
+        serve(listener, ads, lrs, ServerOptions::default(), stopped).await;
     });
     Server {
         address,

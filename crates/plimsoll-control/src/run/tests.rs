@@ -281,14 +281,14 @@ async fn only_a_control_plane_with_a_store_connects_to_one() {
 #[test]
 fn limits_and_host_names_reach_the_servers() {
     let limits = config(
-        "limits: {names: 5, streams: 6, unfinished_bytes: 4194304, message_timeout: 7s,
+        "limits: {names: 5, streams: 6, streams_per_peer: 3, unfinished_bytes: 4194304, message_timeout: 7s,
             name_bytes: 64, subscription_bytes: 2000000}",
     )
     .operation
     .limits;
     let options = server_options(&limits);
     assert_eq!(options.requests.names, 5);
-    assert_eq!(options.max_streams, 6);
+    assert_eq!((options.max_streams, options.max_streams_per_peer), (6, 3));
     assert_eq!(options.unfinished_bytes, 4 << 20);
     assert_eq!(options.subscription_bytes, 2_000_000);
     let ads = options.ads;

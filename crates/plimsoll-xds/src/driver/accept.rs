@@ -3,16 +3,12 @@
 //! This crate knows neither certificates nor limits of connections; a program that needs them
 //! passes its own [`Accept`] to [`serve`](super::serve).
 
-use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
-use tonic::transport::server::Connected;
+use tokio::time::Instant;
 
 use super::connector::Socket;
 
@@ -29,6 +25,8 @@ pub trait Accept: Send + 'static {
 pub struct Connection {
     pub socket: Box<dyn Socket>,
     pub client: ClientInfo,
+    /// When the connection ends: the server sends GOAWAY, and streams end with UNAVAILABLE.
+    pub ends_at: Option<Instant>,
 }
 
 impl std::fmt::Debug for Connection {
@@ -55,7 +53,7 @@ pub struct ClientIdentity {
     pub dns_names: Vec<String>,
 }
 
-/// Plain TCP without limits.
+/// Plain TCP without limits; connections live as long as their clients want.
 impl Accept for TcpListener {
     async fn accept(&mut self) -> Connection {
         loop {
@@ -69,61 +67,11 @@ impl Accept for TcpListener {
                             peer: Some(peer),
                             identity: None,
                         },
+                        ends_at: None,
                     };
                 }
                 Err(_) => tokio::time::sleep(ACCEPT_RETRY).await,
             }
         }
-    }
-}
-
-/// Adapts a connection to tonic's transport.
-pub(super) struct ServerSocket(pub(super) Connection);
-
-impl Connected for ServerSocket {
-    type ConnectInfo = ClientInfo;
-
-    fn connect_info(&self) -> ClientInfo {
-        self.0.client.clone()
-    }
-}
-
-impl AsyncRead for ServerSocket {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0.socket).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for ServerSocket {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0.socket).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0.socket).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0.socket).poll_shutdown(cx)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.0.socket.is_write_vectored()
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0.socket).poll_write_vectored(cx, bufs)
     }
 }

@@ -59,6 +59,7 @@ pub enum RequestLimit {
     LocalitiesPerCluster,
     LocalitiesPerReport,
     Streams,
+    StreamsPerPeer,
     UnfinishedBytes,
     MessageTimeout,
     Types,
@@ -71,7 +72,7 @@ pub enum RequestLimit {
 
 impl RequestLimit {
     /// All of them, for counters that exist before the first refusal.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::NodeStringBytes,
         Self::ClientFeatures,
         Self::NameBytes,
@@ -86,6 +87,7 @@ impl RequestLimit {
         Self::SubscriptionBytes,
         Self::MaxMessageSize,
         Self::FirstMessageTimeout,
+        Self::StreamsPerPeer,
     ];
 
     /// Returns the name of the field of [`RequestLimits`], [`ServerOptions`](super::ServerOptions)
@@ -100,6 +102,7 @@ impl RequestLimit {
             Self::LocalitiesPerCluster => "localities_per_cluster",
             Self::LocalitiesPerReport => "localities_per_report",
             Self::Streams => "streams",
+            Self::StreamsPerPeer => "streams_per_peer",
             Self::UnfinishedBytes => "unfinished_bytes",
             Self::MessageTimeout => "message_timeout",
             Self::Types => "types",

@@ -7,20 +7,22 @@ use std::convert::Infallible;
 use std::future::{Ready, ready};
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{Request, Response};
-use tokio::sync::{Semaphore, mpsc, watch};
-use tokio_stream::StreamExt as _;
-use tokio_stream::wrappers::ReceiverStream;
+use hyper::body::Incoming;
+use tokio::sync::watch;
+use tonic::Status;
 use tonic::body::Body;
-use tonic::{Code, Status};
 
 mod ads;
+mod connections;
 mod lrs;
+mod open_streams;
 
-use super::accept::{Accept, ClientInfo, ServerSocket};
+pub(super) use open_streams::StreamPermit;
+
+use super::accept::{Accept, ClientInfo};
 use super::budget::{Account, Budget};
 use super::handler::{AdsHandler, LrsHandler, Refusal};
 use super::messages::{Messages, ReadError};
@@ -29,6 +31,8 @@ use super::session::{self, Outbox, Session, respond};
 use super::{DELTA_AGGREGATED_RESOURCES, STREAM_AGGREGATED_RESOURCES, STREAM_LOAD_STATS};
 use crate::ads::Variant;
 use crate::ads::server::Limits;
+use connections::Ending;
+use open_streams::OpenStreams;
 
 /// Limits and timeouts of the server.
 #[derive(Clone, Debug)]
@@ -40,6 +44,9 @@ pub struct ServerOptions {
     pub max_concurrent_streams: u32,
     /// Streams of all connections; default 100000. Further ones end with RESOURCE_EXHAUSTED.
     pub max_streams: usize,
+    /// Streams of one IPv4 address or IPv6 network of 64 bits; default 20000. Loopback, where all
+    /// clients of a local proxy come from, may have three quarters of `max_streams`.
+    pub max_streams_per_peer: usize,
     /// HTTP/2 stream window; default 64 KiB, enough for a load report of an Envoy.
     pub stream_window: u32,
     /// HTTP/2 connection window; default 64 KiB. A client that does not read responses is not read
@@ -72,6 +79,7 @@ impl Default for ServerOptions {
             max_message_size: 4 << 20,
             max_concurrent_streams: 100,
             max_streams: 100_000,
+            max_streams_per_peer: 20_000,
             stream_window: 64 << 10,
             connection_window: 64 << 10,
             keepalive_interval: Duration::from_secs(30),
@@ -95,9 +103,8 @@ pub async fn serve<A: AdsHandler, L: LrsHandler>(
     lrs: L,
     options: ServerOptions,
     shutdown: impl Future<Output = ()> + Send,
-) -> Result<(), tonic::transport::Error> {
+) {
     let drain_timeout = options.drain_timeout;
-    let transport = transport(&options);
     let (stop, stopping) = watch::channel(false);
     let messages = Budget::new(
         RequestLimit::UnfinishedBytes,
@@ -112,64 +119,39 @@ pub async fn serve<A: AdsHandler, L: LrsHandler>(
         "subscribed names without resources",
         options.subscription_bytes,
     ));
-    let streams = Arc::new(Semaphore::new(
-        options.max_streams.min(Semaphore::MAX_PERMITS),
-    ));
-    let service = XdsService(Arc::new(Shared {
+    let streams = OpenStreams::new(options.max_streams, options.max_streams_per_peer);
+    let shared = Arc::new(Shared {
         ads,
         lrs,
         options,
         unfinished,
         subscribed,
-        streams,
-        stopping,
-    }));
-    let (sender, accepted) = mpsc::channel(1);
-    let incoming = ReceiverStream::new(accepted).map(Ok::<_, Infallible>);
-    let mut stopped = stop.subscribe();
-    let serving = transport.serve_with_incoming_shutdown(service, incoming, async move {
-        // An error means that the sender was dropped, which is a shutdown too.
-        let _ = stopped.changed().await;
+        streams: Arc::new(streams),
     });
+    let service = |client, ending| XdsService {
+        shared: Arc::clone(&shared),
+        client,
+        ending,
+    };
+    let serving = connections::serve(listener, &shared.options, stopping, service);
     let deadline = async {
         shutdown.await;
         stop.send_replace(true);
         tokio::time::sleep(drain_timeout).await;
     };
     tokio::select! {
-        result = serving => result,
-        () = accept(listener, sender) => Ok(()),
-        () = late.expire() => Ok(()),
-        () = deadline => Ok(()),
+        () = serving => (),
+        () = late.expire() => (),
+        () = deadline => (),
     }
 }
 
-/// Accepts connections until the receiver is dropped, which closes the listener. Never returns.
-async fn accept(mut listener: impl Accept, sender: mpsc::Sender<ServerSocket>) {
-    loop {
-        let connection = tokio::select! {
-            connection = listener.accept() => connection,
-            () = sender.closed() => break,
-        };
-        if sender.send(ServerSocket(connection)).await.is_err() {
-            break;
-        }
-    }
-    drop(listener);
-    std::future::pending::<()>().await;
+/// Dispatches the requests of one connection by path; all methods are streaming.
+struct XdsService<A, L> {
+    shared: Arc<Shared<A, L>>,
+    client: ClientInfo,
+    ending: watch::Receiver<Ending>,
 }
-
-fn transport(options: &ServerOptions) -> tonic::transport::Server {
-    tonic::transport::Server::builder()
-        .http2_keepalive_interval(Some(options.keepalive_interval))
-        .http2_keepalive_timeout(Some(options.keepalive_timeout))
-        .initial_connection_window_size(options.connection_window)
-        .initial_stream_window_size(options.stream_window)
-        .max_concurrent_streams(options.max_concurrent_streams)
-}
-
-/// Dispatches each request by path; all methods are streaming.
-struct XdsService<A, L>(Arc<Shared<A, L>>);
 
 struct Shared<A, L> {
     ads: A,
@@ -177,9 +159,7 @@ struct Shared<A, L> {
     options: ServerOptions,
     unfinished: Arc<Budget>,
     subscribed: Arc<Budget>,
-    /// One permit for each stream that may be opened.
-    streams: Arc<Semaphore>,
-    stopping: watch::Receiver<bool>,
+    streams: Arc<OpenStreams>,
 }
 
 /// New stream before its first message.
@@ -189,26 +169,15 @@ struct Stream {
     subscribed: Account,
     outbox: Outbox,
     client: ClientInfo,
-    stopping: watch::Receiver<bool>,
+    ending: watch::Receiver<Ending>,
 }
 
-impl<A, L> Clone for XdsService<A, L> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
-    }
-}
-
-impl<A: AdsHandler, L: LrsHandler> tower_service::Service<Request<Body>> for XdsService<A, L> {
+impl<A: AdsHandler, L: LrsHandler> hyper::service::Service<Request<Incoming>> for XdsService<A, L> {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = Ready<Result<Response<Body>, Infallible>>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let shared = Arc::clone(&self.0);
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
         let variant = match request.uri().path() {
             STREAM_AGGREGATED_RESOURCES => Some(Variant::Sotw),
             DELTA_AGGREGATED_RESOURCES => Some(Variant::Delta),
@@ -218,23 +187,23 @@ impl<A: AdsHandler, L: LrsHandler> tower_service::Service<Request<Body>> for Xds
                 return ready(Ok(status.into_http()));
             }
         };
-        let Ok(permit) = Arc::clone(&shared.streams).try_acquire_owned() else {
-            return ready(Ok(shared.refuse_stream(&request).into_http()));
+        let shared = Arc::clone(&self.shared);
+        let peer = self.client.peer;
+        let permit = match shared.streams.open(peer.map(|peer| peer.ip())) {
+            Ok(permit) => permit,
+            Err((limit, text)) => {
+                shared.ads.refused(&Refusal::new(limit, peer, &text));
+                return ready(Ok(Status::resource_exhausted(text).into_http()));
+            }
         };
-        let known = request.extensions().get::<ClientInfo>();
-        let client = known.cloned().unwrap_or_default();
-        let refused = shared.refused(client.peer, variant.is_some());
-        let body = request.into_body();
+        let refused = shared.refused(peer, variant.is_some());
+        let body = Body::new(request.into_body());
         let response = match variant {
             Some(variant) => respond(refused, Some(permit), |outbox, session| {
-                ads::run(
-                    shared.stream(body, client, outbox, session),
-                    variant,
-                    shared,
-                )
+                ads::run(self.stream(body, outbox, session), variant, shared)
             }),
             None => respond(refused, Some(permit), |outbox, session| {
-                lrs::run(shared.stream(body, client, outbox, session), shared)
+                lrs::run(self.stream(body, outbox, session), shared)
             }),
         };
         ready(Ok(response))
@@ -242,15 +211,6 @@ impl<A: AdsHandler, L: LrsHandler> tower_service::Service<Request<Body>> for Xds
 }
 
 impl<A: AdsHandler, L: LrsHandler> Shared<A, L> {
-    fn refuse_stream(&self, request: &Request<Body>) -> Status {
-        let peer = request.extensions().get::<ClientInfo>();
-        let peer = peer.and_then(|client| client.peer);
-        let text = format!("{} streams are open", self.options.max_streams);
-        let refusal = Refusal::new(RequestLimit::Streams, peer, &text);
-        self.ads.refused(&refusal);
-        Status::resource_exhausted(text)
-    }
-
     /// Tells the handler about a stream that is ended while its client does not read.
     fn refused(self: &Arc<Self>, peer: Option<SocketAddr>, is_ads: bool) -> session::Refused {
         let shared = Arc::clone(self);
@@ -263,25 +223,22 @@ impl<A: AdsHandler, L: LrsHandler> Shared<A, L> {
             }
         })
     }
+}
 
-    fn stream(
-        &self,
-        body: Body,
-        client: ClientInfo,
-        outbox: Outbox,
-        session: Weak<Session>,
-    ) -> Stream {
-        let address = client.peer.map(|peer| peer.ip());
+impl<A, L> XdsService<A, L> {
+    fn stream(&self, body: Body, outbox: Outbox, session: Weak<Session>) -> Stream {
+        let shared = &self.shared;
+        let address = self.client.peer.map(|peer| peer.ip());
         Stream {
-            subscribed: self.subscribed.account(address, Weak::clone(&session)),
+            subscribed: shared.subscribed.account(address, Weak::clone(&session)),
             messages: Messages::new(
                 body,
-                self.options.max_message_size,
-                self.unfinished.account(address, session),
+                shared.options.max_message_size,
+                shared.unfinished.account(address, session),
             ),
-            client,
+            client: self.client.clone(),
             outbox,
-            stopping: self.stopping.clone(),
+            ending: self.ending.clone(),
         }
     }
 }
@@ -296,16 +253,9 @@ impl Stream {
                     text: format!("no message on a new stream within {timeout:?}"),
                 }))?
             }
-            status = stopped(&mut self.stopping) => Err(status.into()),
+            status = Ending::wait(&mut self.ending) => Err(status.into()),
         }
     }
-}
-
-/// Resolves when the server shuts down, with the status for the stream.
-async fn stopped(stopping: &mut watch::Receiver<bool>) -> Status {
-    // An error means that the server was dropped.
-    let _ = stopping.wait_for(|stop| *stop).await;
-    Status::new(Code::Unavailable, "server is shutting down")
 }
 
 /// Status of a stream that ends because of an error; `tell` passes on which limit was exceeded.

@@ -15,11 +15,11 @@ use std::task::{Context, Poll, Waker};
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Response, header};
 use http_body::Frame;
-use tokio::sync::OwnedSemaphorePermit;
 use tonic::Status;
 use tonic::body::Body;
 
 use super::request_limits::RequestLimit;
+use super::server::StreamPermit;
 use crate::grpc_frame;
 
 /// Parts of a message are copied together up to this size, which is a DATA frame of HTTP/2: a frame
@@ -72,13 +72,13 @@ struct SessionBody {
     outbox: Outbox,
     has_sent_trailers: bool,
     /// The stream counts until the transport is done with it, even if its handler has ended.
-    _permit: Option<OwnedSemaphorePermit>,
+    _permit: Option<StreamPermit>,
 }
 
 /// Creates a response whose body runs the handler that `start` returns.
 pub(super) fn respond<F>(
     refused: Refused,
-    permit: Option<OwnedSemaphorePermit>,
+    permit: Option<StreamPermit>,
     start: impl FnOnce(Outbox, Weak<Session>) -> F,
 ) -> Response<Body>
 where

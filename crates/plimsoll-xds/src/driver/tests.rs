@@ -156,7 +156,7 @@ struct Server {
     control: Control,
     seen: mpsc::UnboundedReceiver<Event>,
     stop: Option<oneshot::Sender<()>>,
-    task: JoinHandle<Result<(), tonic::transport::Error>>,
+    task: JoinHandle<()>,
 }
 
 impl Server {
@@ -165,6 +165,12 @@ impl Server {
     }
 
     async fn start_with(options: ServerOptions, address: &str) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        Self::start_on(listener, address, options)
+    }
+
+    fn start_on(listener: impl Accept, address: SocketAddr, options: ServerOptions) -> Self {
         let (notify, seen) = mpsc::unbounded_channel();
         let control = Control {
             views: watch::Sender::new(Arc::new(View::new(0))),
@@ -172,8 +178,6 @@ impl Server {
             seen: notify,
             gate: Arc::new(Semaphore::new(0)),
         };
-        let listener = TcpListener::bind(address).await.unwrap();
-        let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
         let (ads, lrs) = (control.clone(), control.clone());
         let task = tokio::spawn(serve(listener, ads, lrs, options, async {
@@ -233,7 +237,7 @@ impl Server {
 
     async fn stop(mut self) {
         self.stop.take().unwrap().send(()).unwrap();
-        within(self.task).await.unwrap().unwrap();
+        within(self.task).await.unwrap();
     }
 }
 

@@ -109,6 +109,28 @@ fn limits_have_defaults_and_bounds() {
 }
 
 #[test]
+fn the_age_of_connections_has_a_default_and_bounds() {
+    let age = |text: &str| {
+        parse(text)
+            .unwrap()
+            .operation
+            .limits
+            .incoming
+            .connection_age
+    };
+    assert_eq!(age("{}"), Some(Duration::from_secs(1800)));
+    assert_eq!(age("limits: {connection_age: 0s}"), None);
+    for (written, seconds) in [("1s", 1), ("604800s", 604_800)] {
+        let text = format!("limits: {{connection_age: {written}}}");
+        assert_eq!(age(&text), Some(Duration::from_secs(seconds)));
+    }
+    for written in ["0.9s", "604801s"] {
+        let text = format!("limits: {{connection_age: {written}}}");
+        assert_error(&text, "limits.connection_age: ");
+    }
+}
+
+#[test]
 fn errors_of_rules_name_the_field() {
     let identities = |rule: &str| format!("{TLS}\nidentities: [{rule}]");
     assert_error("identities: []", "identities: needs tls.client_ca");

@@ -224,6 +224,7 @@ fn all_limits_are_listed() {
             RequestLimit::SubscriptionBytes => 11,
             RequestLimit::MaxMessageSize => 12,
             RequestLimit::FirstMessageTimeout => 13,
+            RequestLimit::StreamsPerPeer => 14,
         };
         assert_eq!(place, index, "{}", limit.name());
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tonic::{Code, Status};
 
-use super::{ReadError, Shared, Stream, malformed, stopped, unread};
+use super::{Ending, ReadError, Shared, Stream, malformed, unread};
 use crate::ads::message::NodeMessage;
 use crate::ads::server::{ProtocolError, ServerStream};
 use crate::ads::{Request, Response, Variant};
@@ -76,7 +76,7 @@ pub(super) async fn run<A: AdsHandler, L>(
                 set_newest(&mut state, &mut session);
             }
             status = session.observer.revoked() => return Err(status),
-            status = stopped(&mut stream.stopping) => return Err(status),
+            status = Ending::wait(&mut stream.ending) => return Err(status),
         }
     }
 }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use plimsoll_core::model::load_report::Node;
 use tonic::Status;
 
-use super::{ReadError, Shared, Stream, malformed, stopped, unread};
+use super::{Ending, ReadError, Shared, Stream, malformed, unread};
 use crate::clock::Clock;
 use crate::driver::handler::{LrsHandler, LrsInstructions, LrsReporter, LrsSession, Refusal};
 use crate::lrs::message::LoadStatsRequest;
@@ -70,7 +70,7 @@ pub(super) async fn run<A, L: LrsHandler>(
                 state.set_traffic(next.traffic);
             }
             status = session.reporter.revoked() => return Err(status),
-            status = stopped(&mut stream.stopping) => return Err(status),
+            status = Ending::wait(&mut stream.ending) => return Err(status),
         }
     }
 }

@@ -132,6 +132,94 @@ async fn shutdown_ends_streams_with_unavailable_and_closes_the_port() {
     assert!(TcpStream::connect(address).await.is_err());
 }
 
+/// A listener whose first connection ends at an age.
+struct Aging(TcpListener, Option<Duration>);
+
+impl Aging {
+    async fn start(age: Duration, options: ServerOptions) -> Server {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        Server::start_on(Self(listener, Some(age)), address, options)
+    }
+}
+
+impl Accept for Aging {
+    async fn accept(&mut self) -> Connection {
+        let connection = Accept::accept(&mut self.0).await;
+        let age = self.1.take();
+        Connection {
+            ends_at: age.map(|age| tokio::time::Instant::now() + age),
+            ..connection
+        }
+    }
+}
+
+/// A client that connected long ago is told to come back: its streams end, and what it opens next
+/// is on a new connection, without an error in between.
+#[tokio::test]
+async fn a_connection_ends_at_its_age_and_the_client_comes_back() {
+    // Long enough to open a stream on a busy machine.
+    let age = Duration::from_secs(2);
+    let mut server = Aging::start(age, ServerOptions::default()).await;
+    let channel = server.connect().await;
+    let mut old = Peer::open(channel.clone(), STREAM_LOAD_STATS).await;
+    old.send(hello("n1", &[])).await;
+    old.receive().await;
+    assert_eq!(server.seen().await, Event::LrsOpened("n1".into()));
+    let status = old.status().await;
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(
+        status.message().contains("max_connection_age"),
+        "{status:?}"
+    );
+    assert_eq!(server.seen().await, Event::LrsClosed("n1".into()));
+    let mut new = Peer::open(channel, STREAM_LOAD_STATS).await;
+    new.send(hello("n1", &[])).await;
+    new.receive().await;
+}
+
+/// A client that neither reads nor closes has its connection closed, not only its streams.
+#[tokio::test]
+async fn an_old_connection_is_closed_even_if_its_client_does_not_answer() {
+    let options = ServerOptions {
+        drain_timeout: Duration::from_millis(1),
+        ..Default::default()
+    };
+    let server = Aging::start(Duration::from_millis(1), options).await;
+    let mut dead = TcpStream::connect(server.address).await.unwrap();
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    dead.write_all(preface).await.unwrap();
+    let mut read = Vec::new();
+    // Closed or reset.
+    let _ = within(dead.read_to_end(&mut read)).await;
+}
+
+#[tokio::test]
+async fn loopback_leaves_streams_to_others() {
+    let options = ServerOptions {
+        max_streams: 4,
+        ..Default::default()
+    };
+    let mut server = Server::start_with(options, "127.0.0.1:0").await;
+    let mut open = Vec::new();
+    for id in ["n1", "n2", "n3"] {
+        let mut peer = server.dial(STREAM_LOAD_STATS).await;
+        peer.send(hello(id, &[])).await;
+        peer.receive().await;
+        assert_eq!(server.seen().await, Event::LrsOpened(id.into()));
+        open.push(peer);
+    }
+    let mut grpc = Grpc::new(server.connect().await);
+    within(grpc.ready()).await.unwrap();
+    let path = PathAndQuery::from_static(STREAM_LOAD_STATS);
+    let request = Request::new(tokio_stream::pending::<Bytes>());
+    let refused = within(grpc.streaming(request, path, BytesCodec)).await;
+    let status = refused.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    let seen = Event::Refused("streams_per_peer", status.message().to_owned());
+    assert_eq!(server.seen().await, seen);
+}
+
 #[tokio::test]
 async fn a_connection_without_ping_ack_is_closed() {
     let options = ServerOptions {

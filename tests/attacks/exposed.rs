@@ -108,12 +108,13 @@ async fn other_machines_need_the_token_for_everything_but_reading_pages() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_certificate_is_as_good_as_the_token() {
+async fn the_certificate_of_an_administrator_is_as_good_as_the_token() {
     let authority = Authority::new();
     let any = wildcard();
     let config = format!(
         "listen: 127.0.0.1:0\nadmin: {any}\n\
-         admin_tls: {{certificate: admin.pem, private_key: admin.key, client_ca: ca.pem}}\n"
+         admin_tls: {{certificate: admin.pem, private_key: admin.key, client_ca: ca.pem}}\n\
+         admin_identities: [{{uri: 'spiffe://td/operator'}}]\n"
     );
     let control = with_token(&config, |path| {
         write(&authority, path, "admin", "spiffe://td/control");
@@ -127,6 +128,10 @@ async fn a_client_certificate_is_as_good_as_the_token() {
     assert_eq!(ask(None, Some(TOKEN)).await, 200);
     let operator = issue(&authority, "spiffe://td/operator");
     assert_eq!(ask(Some(operator), None).await, 200);
+    // The authority signs proxies as well.
+    let proxy = || issue(&authority, "spiffe://td/gateway");
+    assert_eq!(ask(Some(proxy()), None).await, 403);
+    assert_eq!(ask(Some(proxy()), Some(TOKEN)).await, 200);
 }
 
 /// What the status, the metrics and the dashboard say about `insecure`.

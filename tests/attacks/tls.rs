@@ -71,7 +71,8 @@ async fn connect_alpn(
 async fn the_admin_api_is_served_with_tls_and_with_new_certificates() {
     let (authority, other) = (Authority::new(), Authority::new());
     let config = "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\n\
-        admin_tls: {certificate: admin.pem, private_key: admin.key, client_ca: ca.pem}\n";
+        admin_tls: {certificate: admin.pem, private_key: admin.key, client_ca: ca.pem}\n\
+        admin_identities: [{uri: 'spiffe://td/operator'}]\n";
     let mut directory = std::path::PathBuf::new();
     let control = Control::start_with(config, |path| {
         write(&authority, path, "admin", "spiffe://td/control");

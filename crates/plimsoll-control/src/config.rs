@@ -205,6 +205,7 @@ impl ControlConfig {
             rules: security::rules(yaml.identities.as_deref(), tls.as_ref())?,
             local_cluster_names: local_cluster_names.clone(),
             services: BTreeSet::new(),
+            administrators: security::administrators(yaml)?,
             relays: yaml.relay.is_some(),
         };
         Ok(Self {
@@ -346,10 +347,15 @@ impl ControlConfig {
         Err(FieldError::new("demand.heartbeat", reason))
     }
 
-    /// Checks that other machines reach ADS, LRS and the admin API only with TLS, unless the file
-    /// allows it.
+    /// Checks that other machines reach ADS, LRS and the admin API only with TLS, and the control
+    /// plane its store, unless the file allows it.
     pub fn check_exposure(&self) -> Result<(), FieldError> {
-        let Insecure { xds, admin } = self.insecure_listeners();
+        let Insecure { xds, admin, store } = self.insecure_listeners();
+        if store && !self.addresses.insecure {
+            let reason = "records are sent to other machines without TLS, and who can write them \
+                          sets the demand of all services; set tls, or insecure: true";
+            return Err(FieldError::new("store.etcd", reason));
+        }
         let admin = self.addresses.admin.filter(|_| admin);
         let listeners = [
             ("listen", xds.then_some(self.addresses.listen), "tls"),
@@ -395,13 +401,15 @@ impl ControlConfig {
         Ok(())
     }
 
-    /// Returns the listeners that other machines reach without TLS. `read_only` is none of them:
+    /// Returns what is reached over the network without TLS: listeners and the store. `read_only`
+    /// is none of them:
     /// it takes no secrets and changes nothing.
     pub fn insecure_listeners(&self) -> Insecure {
         Insecure {
             xds: self.addresses.tls.is_none() && security::is_exposed(self.addresses.listen),
             admin: self.addresses.admin_tls.is_none()
                 && self.addresses.admin.is_some_and(security::is_exposed),
+            store: self.store.as_ref().is_some_and(Store::is_exposed),
         }
     }
 

@@ -31,6 +31,8 @@ pub struct Rules {
     pub local_cluster_names: Vec<Arc<str>>,
     /// Names of all services.
     pub services: BTreeSet<Arc<str>>,
+    /// Who may use the admin API from another machine by a certificate.
+    pub administrators: Vec<Subject>,
     /// Clusters of a relayed server are served beside `services`, so any name may be a service.
     pub relays: bool,
 }
@@ -106,11 +108,21 @@ impl Rules {
             rules,
             local_cluster_names,
             services: _,
+            administrators,
             relays,
         } = self;
         *rules == other.rules
             && *local_cluster_names == other.local_cluster_names
+            && *administrators == other.administrators
             && *relays == other.relays
+    }
+
+    /// Whether a client is an administrator, by the names in its certificate.
+    pub fn is_administrator(&self, identity: &ClientIdentity) -> bool {
+        // Like a SPIFFE ID: of several URIs, which one would be ambiguous.
+        let is_ambiguous = identity.uris.len() > 1;
+        let mut subjects = self.administrators.iter();
+        !is_ambiguous && subjects.any(|subject| subject.captures(identity).is_some())
     }
 
     /// Iterates over the zones that rules name without placeholders; those without a region are
@@ -266,14 +278,19 @@ impl Permission {
             return view;
         }
         let mut readable = View::clone(&view);
+        // The rules change before the view does. Until then, a service that has been removed is
+        // known by its cluster.
+        let clusters = view.get(CLUSTER);
+        let is_service = |name: &str| {
+            let has_cluster = || clusters.is_some_and(|clusters| clusters.get(name).is_some());
+            rules.services.contains(name) || has_cluster()
+        };
         for (type_url, resources) in view.iter() {
             let may_read = |name: &str| match &**type_url {
                 CLUSTER | CLUSTER_LOAD_ASSIGNMENT => {
                     self.reads(name) || self.is_own_fleet(name, rules)
                 }
-                LISTENER | ROUTE_CONFIGURATION => {
-                    self.reads(name) || !rules.services.contains(name)
-                }
+                LISTENER | ROUTE_CONFIGURATION => self.reads(name) || !is_service(name),
                 _ => true,
             };
             if resources.iter().any(|resource| !may_read(&resource.name)) {

@@ -121,6 +121,10 @@ plimsoll_core::log_lines! {
     /// Other machines reach the admin API without TLS: the admin token is sent in plain text.
     INSECURE_ADMIN = Warn, "admin API is served without TLS on an address beyond loopback",
         "Set `admin_tls`, or serve only `read_only` to other machines.";
+    /// Records of replicas are sent to other machines without TLS: who can write them sets the
+    /// demand of all services.
+    INSECURE_STORE = Warn, "store is reached without TLS on another machine",
+        "Set `store.etcd.tls`.";
     /// The relay cannot decode a resource. It is passed on as it is, without measured fractions.
     RESOURCE_RELAYED_UNCHANGED = Warn, "resource cannot be decoded; relaying it unchanged",
         "Correct the resource at the management server behind the relay; see `error`.";

@@ -16,9 +16,9 @@ use axum::Router;
 use plimsoll_core::log_line;
 use plimsoll_core::units::FieldError;
 use plimsoll_serve::{
-    AdminAccess, AdminListener, AdminOptions, CancellationToken, ConnectionStats, FileError,
-    FileSource, Incoming, IncomingOptions, Reloads, ServerTls, ServerTlsSettings, TlsError,
-    WatchedTls, bind, server_tls_without_resumption,
+    AdminAccess, AdminListener, AdminOptions, Administrators, CancellationToken, ConnectionStats,
+    FileError, FileSource, Incoming, IncomingOptions, Reloads, ServerTls, ServerTlsSettings,
+    TlsError, WatchedTls, bind, server_tls_without_resumption,
 };
 use plimsoll_xds::driver::{Clock, ServerOptions, serve};
 use plimsoll_xds::yaml::ConfigError;
@@ -211,6 +211,7 @@ impl Control {
         let read_only = read_only(&admin);
         let restricted = AdminOptions {
             access: AdminAccess::Restricted,
+            administrators: handle.administrators(),
             ..admin
         };
         let router = |options| admin::router().into_router(context.clone(), options);
@@ -267,6 +268,7 @@ fn read_only(admin: &AdminOptions) -> AdminOptions {
         listed: admin.listed.clone(),
         hosts: admin.hosts.clone(),
         token: None,
+        administrators: Administrators::default(),
         access: AdminAccess::ReadOnly,
     }
 }
@@ -419,6 +421,9 @@ impl Listeners {
         let insecure = config.insecure_listeners();
         if insecure.xds {
             log_line!(log_lines::INSECURE, listen = %config.addresses.listen);
+        }
+        if insecure.store {
+            log_line!(log_lines::INSECURE_STORE);
         }
         if let Some(admin) = config.addresses.admin.filter(|_| insecure.admin) {
             log_line!(log_lines::INSECURE_ADMIN, %admin);

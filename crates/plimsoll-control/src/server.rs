@@ -21,7 +21,8 @@ use std::time::Duration;
 use plimsoll_core::log_line;
 use plimsoll_core::model::load_report::ClusterStats;
 use plimsoll_core::time::Instant;
-use plimsoll_xds::driver::LrsInstructions;
+use plimsoll_serve::Administrators;
+use plimsoll_xds::driver::{ClientIdentity, LrsInstructions};
 use plimsoll_xds::node::NodeInfo;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tonic::Status;
@@ -200,6 +201,18 @@ impl Handle {
     pub fn refuse(&self, by: &str, reason: &str, now: Instant) {
         let entry = self.shared.audit.refuse(by, reason, now);
         self.shared.events.tell(entry.describe(), now);
+    }
+
+    /// Returns which certificates are administrators', by the rules in force at each request.
+    pub(crate) fn administrators(&self) -> Administrators {
+        let rules = self.rules.subscribe();
+        Administrators::new(move |identity| {
+            let identity = ClientIdentity {
+                uris: identity.uris.clone(),
+                dns_names: identity.dns_names.clone(),
+            };
+            rules.borrow().is_administrator(&identity)
+        })
     }
 
     /// Returns what was changed and refused.

@@ -64,6 +64,36 @@ impl AdminToken {
     }
 }
 
+/// Decides which client certificates are administrators'; by default none is.
+#[derive(Clone, Default)]
+pub struct Administrators(Option<Arc<Decide>>);
+
+type Decide = dyn Fn(&PeerIdentity) -> bool + Send + Sync;
+
+impl fmt::Debug for Administrators {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Administrators")
+    }
+}
+
+impl Administrators {
+    /// Asks `decide` for each request.
+    pub fn new(decide: impl Fn(&PeerIdentity) -> bool + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(decide)))
+    }
+
+    fn has(&self, identity: &PeerIdentity) -> bool {
+        self.0.as_ref().is_some_and(|decide| decide(identity))
+    }
+}
+
+/// Who may send the requests that are not open to every machine, beside loopback.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trusted {
+    pub(crate) token: Option<AdminToken>,
+    pub(crate) administrators: Administrators,
+}
+
 /// The peer of a connection, which `serve` adds to every request.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
@@ -101,15 +131,18 @@ pub(crate) fn caller(request: &Request, token: Option<&AdminToken>) -> String {
 }
 
 /// Checks a request that is not open to every machine; the error is the reason for refusing it.
-pub(crate) fn check(request: &Request, token: Option<&AdminToken>) -> Result<(), String> {
+pub(crate) fn check(request: &Request, trusted: &Trusted) -> Result<(), String> {
     let peer = request.extensions().get::<Peer>();
-    let trusted =
-        |peer: &Peer| peer.address.ip().to_canonical().is_loopback() || peer.identity.is_some();
-    if peer.is_some_and(trusted) {
+    let identity = peer.and_then(|peer| peer.identity.as_deref());
+    let is_local = |peer: &Peer| peer.address.ip().to_canonical().is_loopback();
+    if peer.is_some_and(is_local) || identity.is_some_and(|it| trusted.administrators.has(it)) {
         return Ok(());
     }
-    match token {
+    match &trusted.token {
         Some(token) if token.is_in(request) => Ok(()),
+        _ if identity.is_some() => {
+            Err("the client certificate is not an administrator's (admin_identities)".into())
+        }
         Some(_) => Err("from another machine this needs `Authorization: Bearer TOKEN`".into()),
         None => {
             Err("allowed from loopback only; --admin-token-file sets a token for others".into())
@@ -162,10 +195,13 @@ mod tests {
 
     #[test]
     fn changes_need_loopback_or_the_token() {
-        let token = AdminToken("0123456789abcdef".to_owned());
+        let trusted = Trusted {
+            token: Some(AdminToken("0123456789abcdef".to_owned())),
+            ..Trusted::default()
+        };
         let allowed = |peer: &str, given: Option<&str>| {
             let request = request(peer, given);
-            check(&request, Some(&token)).is_ok()
+            check(&request, &trusted).is_ok()
         };
         for local in ["127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1"] {
             assert!(allowed(local, None), "{local}");
@@ -183,21 +219,37 @@ mod tests {
         ] {
             assert!(!allowed("10.0.0.7", wrong), "{wrong:?}");
         }
-        assert!(check(&request("10.0.0.7", Some("Bearer ")), None).is_err());
+        assert!(check(&request("10.0.0.7", Some("Bearer ")), &Trusted::default()).is_err());
         let unknown = Request::post("/").body(Body::empty()).unwrap();
-        assert!(check(&unknown, Some(&token)).is_err());
+        assert!(check(&unknown, &trusted).is_err());
     }
 
     #[test]
-    fn a_client_certificate_serves_as_well_as_the_token() {
-        let mut request = request("10.0.0.7", None);
-        assert!(check(&request, None).is_err());
-        let peer = Peer {
-            address: "10.0.0.7:1".parse().unwrap(),
-            identity: Some(Arc::default()),
+    fn only_the_certificate_of_an_administrator_serves_as_well_as_the_token() {
+        let from = |name: &str, given: Option<&str>| {
+            let mut request = request("10.0.0.7", given);
+            let identity = PeerIdentity {
+                uris: vec![name.to_owned()],
+                ..PeerIdentity::default()
+            };
+            request.extensions_mut().insert(Peer {
+                address: "10.0.0.7:1".parse().unwrap(),
+                identity: Some(Arc::new(identity)),
+            });
+            request
         };
-        request.extensions_mut().insert(peer);
-        assert!(check(&request, None).is_ok());
+        let trusted = Trusted {
+            token: Some(AdminToken("0123456789abcdef".to_owned())),
+            administrators: Administrators::new(|identity| identity.uris == ["spiffe://td/ops"]),
+        };
+        assert!(check(&from("spiffe://td/ops", None), &trusted).is_ok());
+        let refused = check(&from("spiffe://td/gateway", None), &trusted).unwrap_err();
+        assert!(refused.contains("admin_identities"), "{refused}");
+        let with_token = from("spiffe://td/gateway", Some("Bearer 0123456789abcdef"));
+        assert!(check(&with_token, &trusted).is_ok());
+        // By default no certificate is an administrator's.
+        assert!(check(&from("spiffe://td/ops", None), &Trusted::default()).is_err());
+        assert!(check(&request("10.0.0.7", None), &trusted).is_err());
     }
 
     #[test]

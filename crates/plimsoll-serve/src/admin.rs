@@ -16,7 +16,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodRouter, get, post};
 use plimsoll_core::log_line;
 
-use crate::access::{AdminToken, Caller, caller, check};
+use crate::access::{AdminToken, Administrators, Caller, Trusted, caller, check};
 use crate::http_guard::HttpGuard;
 use crate::log_lines;
 use crate::pretty::pretty;
@@ -87,10 +87,13 @@ pub struct AdminOptions {
     pub hosts: Vec<String>,
     /// Allows requests from other machines to change state; without it only loopback may.
     pub token: Option<AdminToken>,
+    /// Client certificates that allow as much as the token.
+    pub administrators: Administrators,
     pub access: AdminAccess,
 }
 
-/// What other machines may do at an admin listener without the token or a client certificate.
+/// What other machines may do at an admin listener without the token or an administrator's
+/// certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AdminAccess {
     /// Reading is open to everybody.
@@ -104,17 +107,12 @@ pub enum AdminAccess {
 
 impl AdminAccess {
     /// Checks a request; the error is the reason for refusing it.
-    fn check(
-        self,
-        request: &Request,
-        is_action: bool,
-        token: Option<&AdminToken>,
-    ) -> Result<(), String> {
+    fn check(self, request: &Request, is_action: bool, trusted: &Trusted) -> Result<(), String> {
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
         match self {
-            Self::ReadAnywhere if is_action => check(request, token),
+            Self::ReadAnywhere if is_action => check(request, trusted),
             Self::ReadAnywhere => Ok(()),
-            Self::Restricted => check(request, token),
+            Self::Restricted => check(request, trusted),
             Self::ReadOnly if reads => Ok(()),
             Self::ReadOnly => Err("this address is read-only".to_owned()),
         }
@@ -200,7 +198,11 @@ impl<S: Clone + Send + Sync + 'static> AdminRouter<S> {
             .filter(|path| path.changes_state)
             .map(|path| path.path)
             .collect();
-        let (token, access) = (options.token, options.access);
+        let access = options.access;
+        let trusted = Trusted {
+            token: options.token,
+            administrators: options.administrators,
+        };
         let listed_at = paths[0].path;
         let list = move || ready(index(&paths));
         let pages = options
@@ -222,10 +224,13 @@ impl<S: Clone + Send + Sync + 'static> AdminRouter<S> {
             .layer(from_fn(pretty))
             .layer(from_fn(move |mut request: Request, next: Next| {
                 let is_action = actions.contains(&request.uri().path());
-                let checked = access.check(&request, is_action, token.as_ref());
+                let checked = access.check(&request, is_action, &trusted);
                 if is_action {
                     let reason = checked.as_ref().err().map_or("", String::as_str);
-                    let (path, by) = (request.uri().path(), caller(&request, token.as_ref()));
+                    let (path, by) = (
+                        request.uri().path(),
+                        caller(&request, trusted.token.as_ref()),
+                    );
                     log_line!(log_lines::ADMIN_ACTION, path, by, reason);
                     request.extensions_mut().insert(Caller(by));
                 }

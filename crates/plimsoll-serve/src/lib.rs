@@ -28,7 +28,7 @@ mod server;
 mod tls;
 
 pub use accept::{AcceptRetry, ConnectionLimits, ConnectionStats, LogLimit, peer_of};
-pub use access::{AdminToken, Caller};
+pub use access::{AdminToken, Administrators, Caller};
 pub use admin::{
     AdminAccess, AdminFormat, AdminOptions, AdminPath, AdminRouter, guarded, text_error,
 };

@@ -225,7 +225,8 @@ fn document(
 }
 
 fn insecure(context: &Context) -> [Option<SocketAddr>; 2] {
-    let Insecure { xds, admin } = context.listeners.insecure;
+    // The store is in the log and in metrics: it has no address here.
+    let Insecure { xds, admin, .. } = context.listeners.insecure;
     let Bound {
         xds: ads,
         admin: api,

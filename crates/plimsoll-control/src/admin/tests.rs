@@ -72,7 +72,7 @@ impl Control {
     async fn replica() -> Self {
         let mut text = CONFIG.to_owned();
         if cfg!(feature = "etcd") {
-            text += "store: {etcd: {endpoints: ['etcd-0:2379']}}";
+            text += "store: {etcd: {endpoints: ['localhost:2379']}}";
         }
         let identity = ReplicaIdentity {
             id: "r0".into(),
@@ -643,7 +643,7 @@ async fn replicas_and_their_store_are_shown() {
     let _open = discover(&control, node("1", "a")).await;
     let page = control.get("/api/v1/replicas").await;
     let store = &page["store"];
-    assert_eq!(store["endpoints"], json!(["etcd-0:2379"]));
+    assert_eq!(store["endpoints"], json!(["localhost:2379"]));
     assert_eq!(
         (&store["connected"], &store["synced"]),
         (&json!(true), &json!(true))

@@ -389,6 +389,11 @@ pub(super) mod tests {
             for value in [low, high] {
                 let mut expected = FIELDS.map(|field| field.1);
                 expected[index] = value;
+                if field == "streams" {
+                    let place = FIELDS.iter().position(|it| it.0 == "streams_per_peer");
+                    let of_peer = &mut expected[place.unwrap()];
+                    *of_peer = (*of_peer).min(value.div_ceil(4));
+                }
                 let limits = parse(field, value).unwrap();
                 assert_eq!(
                     values(&limits).map(|value| value as u64),

@@ -303,7 +303,10 @@ mod tests {
             ("kubernetes", "kubernetes: {}".to_owned()),
             ("consul", "consul: {}".to_owned()),
             ("relay", "relay: {address: 'h:1'}".to_owned()),
-            ("store", "store: {etcd: {endpoints: ['h:1']}}".to_owned()),
+            (
+                "store",
+                "store: {etcd: {endpoints: ['[::1]:1']}}".to_owned(),
+            ),
         ] {
             let before = parse(&text);
             assert_eq!(

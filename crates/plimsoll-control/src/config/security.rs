@@ -11,6 +11,7 @@ use plimsoll_xds::yaml::proto_json::{ProtoDuration, Uint};
 use serde::Deserialize;
 
 use super::limits::timeout_within;
+use super::yaml::FileYaml;
 use crate::identity::{Pattern, PatternError, Rule, Subject};
 
 /// More connections than the 15,000 nodes that one process is measured with.
@@ -33,7 +34,8 @@ pub(super) struct TlsYaml {
     /// File with the private key, in PEM format.
     private_key: PathBuf,
     /// File with the certificate authorities of clients, in PEM format. With it, clients of ADS and
-    /// LRS must present a certificate, and clients of the admin API may. Default none.
+    /// LRS must present a certificate, and clients of the admin API may, which needs
+    /// `admin_identities`. Default none.
     client_ca: Option<PathBuf>,
 }
 
@@ -78,6 +80,18 @@ pub(super) struct IdentityYaml {
     report_load: Option<bool>,
 }
 
+/// A certificate that is an administrator's.
+#[derive(Clone, Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(super) struct AdminIdentityYaml {
+    /// URI of the certificate, such as a SPIFFE ID. `*` stands for the characters up to the next
+    /// `/`. One of `uri` and `dns` is required.
+    uri: Option<String>,
+    /// DNS name of the certificate; `*` stands for the characters up to the next `.`.
+    dns: Option<String>,
+}
+
 /// Limits of connections to ADS and LRS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IncomingLimits {
@@ -97,6 +111,10 @@ pub struct RelayTls {
 }
 
 impl TlsYaml {
+    const fn has_client_ca(&self) -> bool {
+        self.client_ca.is_some()
+    }
+
     pub(super) fn validate(&self, require_client_certificate: bool) -> ServerTlsSettings {
         let alpn = if require_client_certificate {
             "h2"
@@ -189,24 +207,7 @@ fn validate_age(written: Option<ProtoDuration>) -> Result<Option<Duration>, Fiel
 
 impl IdentityYaml {
     pub(super) fn validate(&self, index: usize) -> Result<Rule, FieldError> {
-        let invalid = |field: &'static str| {
-            move |error: PatternError| FieldError::new(field, error.to_string())
-        };
-        let subject = match (&self.uri, &self.dns) {
-            (Some(uri), None) => {
-                Subject::Uri(Pattern::parse(uri, Some('/')).map_err(invalid("uri"))?)
-            }
-            (None, Some(dns)) => {
-                let dns = Pattern::parse(&dns.to_ascii_lowercase(), Some('.'));
-                Subject::Dns(dns.map_err(invalid("dns"))?)
-            }
-            _ => {
-                return Err(FieldError::new(
-                    "uri",
-                    "exactly one of uri and dns is required",
-                ));
-            }
-        };
+        let subject = subject(self.uri.as_deref(), self.dns.as_deref())?;
         let (Subject::Uri(names) | Subject::Dns(names)) = &subject;
         let patterns = |field: &str, written: &Option<Vec<String>>| {
             let list = written.as_deref().map(|written| patterns(written, names));
@@ -227,6 +228,48 @@ impl IdentityYaml {
             subject,
         })
     }
+}
+
+/// Parses the name of a certificate that a rule is about.
+fn subject(uri: Option<&str>, dns: Option<&str>) -> Result<Subject, FieldError> {
+    let invalid =
+        |field: &'static str| move |error: PatternError| FieldError::new(field, error.to_string());
+    match (uri, dns) {
+        (Some(uri), None) => {
+            let uri = Pattern::parse(uri, Some('/'));
+            uri.map(Subject::Uri).map_err(invalid("uri"))
+        }
+        (None, Some(dns)) => {
+            let dns = Pattern::parse(&dns.to_ascii_lowercase(), Some('.'));
+            dns.map(Subject::Dns).map_err(invalid("dns"))
+        }
+        _ => Err(FieldError::new(
+            "uri",
+            "exactly one of uri and dns is required",
+        )),
+    }
+}
+
+/// Validates who is an administrator. One authority often signs all workloads, so its certificates
+/// alone are not enough.
+pub(super) fn administrators(yaml: &FileYaml) -> Result<Vec<Subject>, FieldError> {
+    let has_ca = yaml.admin_tls.as_ref().is_some_and(TlsYaml::has_client_ca);
+    let Some(written) = &yaml.admin_identities else {
+        if has_ca {
+            let reason = "needs admin_identities: which of its certificates are administrators'";
+            return Err(FieldError::new("admin_tls.client_ca", reason));
+        }
+        return Ok(Vec::new());
+    };
+    if !has_ca {
+        let reason = "needs admin_tls.client_ca: administrators are known by their certificates";
+        return Err(FieldError::new("admin_identities", reason));
+    }
+    let parse = |(index, one): (usize, &AdminIdentityYaml)| {
+        let subject = subject(one.uri.as_deref(), one.dns.as_deref());
+        subject.map_err(|error| error.under(&format!("admin_identities[{index}]")))
+    };
+    written.iter().enumerate().map(parse).collect()
 }
 
 /// Parses patterns that may use the names of `subject`; the error has the index of the pattern.
@@ -270,12 +313,14 @@ pub struct Insecure {
     pub xds: bool,
     /// The admin API: its token is sent in plain text.
     pub admin: bool,
+    /// Connections to the store: who writes there sets the demand of all services.
+    pub store: bool,
 }
 
 impl Insecure {
     /// Whether there is one.
     pub const fn any(self) -> bool {
-        self.xds || self.admin
+        self.xds || self.admin || self.store
     }
 }
 

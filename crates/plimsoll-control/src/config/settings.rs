@@ -62,7 +62,7 @@ macro_rules! setting {
 }
 
 /// All settings, in the order in which errors and the audit name them.
-pub(crate) static SETTINGS: [Setting; 31] = [
+pub(crate) static SETTINGS: [Setting; 32] = [
     setting!("identities", file => file.identities.is_some(), config => config.rules.rules)
         .guarded(&[("identities", |config| config.rules.rules.is_some())])
         // Rules decide who may connect; only the zones that they name count for demand.
@@ -89,6 +89,12 @@ pub(crate) static SETTINGS: [Setting; 31] = [
         .shown(|config| presence(config.addresses.admin_tls.as_ref()))
         .guarded(&[("admin_tls", |config| config.addresses.admin_tls.is_some())])
         .at_restart(),
+    setting!(
+        "admin_identities",
+        file => file.admin_identities.is_some(),
+        config => config.rules.administrators
+    )
+    .shown(|config| format!("{} patterns", config.rules.administrators.len())),
     setting!("read_only", file => file.read_only.is_some(), config => config.addresses.read_only)
         .shown(|config| or_none(config.addresses.read_only))
         .at_restart(),

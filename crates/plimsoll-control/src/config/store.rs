@@ -33,7 +33,8 @@ pub(super) struct StoreYaml {
 pub(super) struct EtcdYaml {
     /// Addresses of its members as `host:port`. One is used at a time.
     endpoints: Vec<String>,
-    /// Certificates for connections to the members. Default none: plain text.
+    /// Certificates for connections to the members. Default none: plain text, which needs
+    /// `insecure: true` unless the members are on this machine.
     tls: Option<RelayTlsYaml>,
     /// Start of all keys, so that several control planes can share a cluster. Default `/plimsoll`.
     /// Compaction is not limited to it: it concerns all users of the cluster.
@@ -68,6 +69,24 @@ impl StoreYaml {
             .validate()
             .map_err(|error| error.under("store.etcd"))
     }
+}
+
+impl Store {
+    /// Whether records are sent to other machines in plain text.
+    pub(crate) fn is_exposed(&self) -> bool {
+        self.tls.is_none() && !self.endpoints.iter().all(|endpoint| is_local(endpoint))
+    }
+}
+
+/// Whether `host:port` is this machine.
+fn is_local(endpoint: &str) -> bool {
+    let host = endpoint
+        .rsplit_once(':')
+        .map_or(endpoint, |(host, _)| host)
+        .trim_start_matches('[')
+        .trim_end_matches(']');
+    let address = host.parse::<std::net::IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
 impl EtcdYaml {
@@ -128,8 +147,8 @@ mod tests {
 
     #[test]
     fn a_store_needs_endpoints_only() {
-        let store = store("{endpoints: ['a:2379', '[::1]:2379']}").unwrap();
-        assert_eq!(store.endpoints, ["a:2379", "[::1]:2379"]);
+        let store = store("{endpoints: ['localhost:2379', '[::1]:2379']}").unwrap();
+        assert_eq!(store.endpoints, ["localhost:2379", "[::1]:2379"]);
         assert_eq!(store.prefix, "/plimsoll");
         assert_eq!(store.lease_ttl, Duration::from_secs(30));
         // It would remove the history of other users of the cluster.
@@ -140,7 +159,7 @@ mod tests {
     #[test]
     fn every_field_is_read() {
         let written = store(
-            "{endpoints: ['a:1'], prefix: /x/y/, lease_ttl: 5s, compaction_interval: 300s, \
+            "{endpoints: ['localhost:1'], prefix: /x/y/, lease_ttl: 5s, compaction_interval: 300s, \
              tls: {ca: ca.pem}}",
         )
         .unwrap();
@@ -148,15 +167,43 @@ mod tests {
         assert_eq!(written.lease_ttl, Duration::from_secs(5));
         assert_eq!(written.compaction_interval, Some(Duration::from_secs(300)));
         assert!(written.tls.is_some());
-        let store = store("{endpoints: ['a:1'], compaction_interval: 0s}").unwrap();
+        let store = store("{endpoints: ['localhost:1'], compaction_interval: 0s}").unwrap();
         assert_eq!(store.compaction_interval, None);
+    }
+
+    #[test]
+    fn a_store_on_other_machines_needs_tls_or_consent() {
+        for (endpoints, exposed) in [
+            ("['127.0.0.1:1', 'localhost:1', '[::1]:1']", false),
+            ("['127.0.0.1:1', 'etcd:1']", true),
+            ("['10.0.0.1:1']", true),
+            ("['localhost.example:1']", true),
+        ] {
+            let check = |more: &str, file: &str| {
+                let file = ConfigFile {
+                    name: "control.yaml".to_owned(),
+                    text: format!("{{store: {{etcd: {{endpoints: {endpoints}{more}}}}}{file}}}"),
+                };
+                let config = ControlConfig::parse(&file, &[]);
+                let is_exposed = config.map(|config| config.insecure_listeners().store);
+                is_exposed.map_err(|error| error.to_string())
+            };
+            match check("", "") {
+                Ok(shown) => assert!(!exposed && !shown, "{endpoints}"),
+                Err(error) => assert!(exposed && error.contains("store.etcd: "), "{error}"),
+            }
+            assert_eq!(check("", ", insecure: true"), Ok(exposed));
+            assert_eq!(check(", tls: {ca: ca.pem}", ""), Ok(false));
+        }
     }
 
     #[test]
     fn a_prefix_has_at_most_256_bytes() {
         let with = |bytes: usize| {
             let prefix = "x".repeat(bytes - 1);
-            store(&format!("{{endpoints: ['a:1'], prefix: /{prefix}}}"))
+            store(&format!(
+                "{{endpoints: ['localhost:1'], prefix: /{prefix}}}"
+            ))
         };
         assert_eq!(with(256).unwrap().prefix.len(), 256);
         let error = with(257).unwrap_err();
@@ -172,19 +219,25 @@ mod tests {
                 "store.etcd.endpoints[0]: \"a\" is not host:port",
             ),
             (
-                "{endpoints: ['a:1', 'http://b:1']}",
+                "{endpoints: ['localhost:1', 'http://b:1']}",
                 "store.etcd.endpoints[1]",
             ),
             ("{endpoints: ['a:0']}", "store.etcd.endpoints[0]"),
             ("{endpoints: [':1']}", "store.etcd.endpoints[0]"),
-            ("{endpoints: ['a:1'], prefix: x}", "store.etcd.prefix"),
-            ("{endpoints: ['a:1'], prefix: //}", "store.etcd.prefix"),
             (
-                "{endpoints: ['a:1'], lease_ttl: 4s}",
+                "{endpoints: ['localhost:1'], prefix: x}",
+                "store.etcd.prefix",
+            ),
+            (
+                "{endpoints: ['localhost:1'], prefix: //}",
+                "store.etcd.prefix",
+            ),
+            (
+                "{endpoints: ['localhost:1'], lease_ttl: 4s}",
                 "store.etcd.lease_ttl",
             ),
             (
-                "{endpoints: ['a:1'], tls: {ca: a, certificate: b}}",
+                "{endpoints: ['localhost:1'], tls: {ca: a, certificate: b}}",
                 "store.etcd.tls.certificate",
             ),
         ] {

@@ -126,7 +126,7 @@ fn included_files_can_only_add_services_and_listeners() {
         "relay: {address: 'h:1'}",
         "kubernetes: {}",
         "consul: {}",
-        "store: {etcd: {endpoints: ['a:1']}}",
+        "store: {etcd: {endpoints: ['[::1]:1']}}",
         "include: [more.yaml]",
     ] {
         let field = setting.split(':').next().unwrap();

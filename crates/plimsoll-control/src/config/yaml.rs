@@ -21,7 +21,7 @@ use super::limits::LimitsYaml;
 use super::objective::{CapacityYaml, ObjectiveYaml};
 use super::otlp::{Otlp, OtlpYaml};
 use super::routes::ListenerYaml;
-use super::security::{IdentityYaml, RelayTlsYaml, TlsYaml};
+use super::security::{AdminIdentityYaml, IdentityYaml, RelayTlsYaml, TlsYaml};
 use super::service::{Delivery, Mode};
 use super::store::StoreYaml;
 
@@ -46,10 +46,14 @@ pub(super) struct FileYaml {
     /// none: every client may be any node.
     pub(super) identities: Option<Vec<IdentityYaml>>,
     /// Address of the admin API and the dashboard; an empty string disables them. Requests from
-    /// other machines need the admin token or a client certificate. Default `127.0.0.1:18001`.
+    /// other machines need the admin token or the certificate of an administrator. Default
+    /// `127.0.0.1:18001`.
     pub(super) admin: Option<String>,
     /// Certificates of the admin API. Default none: plain text.
     pub(super) admin_tls: Option<TlsYaml>,
+    /// Which certificates are administrators', who may do and read everything at `admin` from other
+    /// machines. Needed with `admin_tls.client_ca`, and for nothing else.
+    pub(super) admin_identities: Option<Vec<AdminIdentityYaml>>,
     /// Another address of the admin API and the dashboard, for reading only, without
     /// authentication: for probes and Prometheus. Default none.
     pub(super) read_only: Option<String>,

@@ -242,6 +242,28 @@ fn services_that_a_client_may_not_read_are_left_out() {
     assert_eq!(names(&readable, CLUSTER), [""; 0]);
 }
 
+/// The rules forget a service that is removed before the view does.
+#[test]
+fn a_service_that_goes_is_hidden_as_long_as_it_is_in_the_view() {
+    let mut rules = rules("[{uri: 'spiffe://td/{s}', services: ['{s}']}]");
+    let own = uri("spiffe://td/orders");
+    let permission = rules
+        .check(Some(&own), &gateway(), Purpose::Discovery)
+        .unwrap();
+    rules.services.remove("search");
+    let view = View::new(1)
+        .with(CLUSTER, resources(&["orders", "search"]))
+        .with(CLUSTER_LOAD_ASSIGNMENT, resources(&["orders", "search"]))
+        .with(LISTENER, resources(&["ingress", "search"]))
+        .with(ROUTE_CONFIGURATION, resources(&["search"]));
+    let readable = permission.readable(Arc::new(view), &rules);
+    for type_url in [CLUSTER, CLUSTER_LOAD_ASSIGNMENT] {
+        assert_eq!(names(&readable, type_url), ["orders"]);
+    }
+    assert_eq!(names(&readable, LISTENER), ["ingress"]);
+    assert_eq!(names(&readable, ROUTE_CONFIGURATION), [""; 0]);
+}
+
 /// Names of the clusters and assignments that a client of the service `orders` may read.
 fn readable_names(rules: &Rules, fleet: &str) -> [Vec<String>; 2] {
     let own = uri("spiffe://td/orders");

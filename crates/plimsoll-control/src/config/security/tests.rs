@@ -220,6 +220,7 @@ fn settings_of_security_belong_to_the_main_file() {
         "limits: {connections_per_peer: 1}",
         "limits: {handshake_timeout: 1s}",
         "admin_tls: {certificate: a, private_key: b}",
+        "admin_identities: []",
         "read_only: 127.0.0.1:1",
     ] {
         let included = ConfigFile {
@@ -243,4 +244,43 @@ fn the_read_only_address_is_optional() {
         .read_only;
     assert_eq!(address, Some("0.0.0.0:18002".parse().unwrap()));
     assert_error("read_only: here", "read_only: \"here\" is not an address");
+}
+
+#[test]
+fn administrators_are_named_where_clients_of_the_admin_api_have_certificates() {
+    const ADMIN: &str = "admin_tls: {certificate: a, private_key: b, client_ca: c}";
+    assert_error(ADMIN, "admin_tls.client_ca: needs admin_identities");
+    assert_error(
+        "admin_identities: [{uri: 'spiffe://td/ops'}]",
+        "admin_identities: needs admin_tls.client_ca",
+    );
+    for (one, error) in [
+        ("{}", "admin_identities[0].uri: exactly one"),
+        ("{uri: a, dns: b}", "admin_identities[0].uri: exactly one"),
+        ("{uri: 'spiffe://{x'}", "admin_identities[0].uri: "),
+    ] {
+        assert_error(&format!("{ADMIN}\nadmin_identities: [{one}]"), error);
+    }
+    let identities = "[{uri: 'spiffe://td/ops/*'}, {dns: 'Ops.example'}]";
+    let rules = parse(&format!("{ADMIN}\nadmin_identities: {identities}"));
+    let rules = rules.unwrap().rules;
+    let is_administrator = |uris: &[&str], dns: &[&str]| {
+        let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        let identity = plimsoll_xds::driver::ClientIdentity {
+            uris: owned(uris),
+            dns_names: owned(dns),
+        };
+        rules.is_administrator(&identity)
+    };
+    assert!(is_administrator(&["spiffe://td/ops/ann"], &[]));
+    assert!(is_administrator(&[], &["ops.EXAMPLE"]));
+    assert!(!is_administrator(
+        &["spiffe://td/gateway"],
+        &["gateway.example"]
+    ));
+    assert!(!is_administrator(
+        &["spiffe://td/ops/ann", "spiffe://td/x"],
+        &[]
+    ));
+    assert!(!is_administrator(&[], &[]));
 }

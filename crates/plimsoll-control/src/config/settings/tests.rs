@@ -37,6 +37,14 @@ fn edits() -> Vec<(&'static str, String, String, [Option<&'static str>; 2])> {
         added("insecure", "insecure: true", ["false", "true"]),
         added("admin", "admin: ''", ["127.0.0.1:18001", "none"]),
         added("admin_tls", &format!("admin_tls: {TLS}"), ["none", "set"]),
+        edit(
+            "admin_identities",
+            &format!(
+                "{{admin_tls: {MUTUAL_TLS}, admin_identities: [{{uri: 'spiffe://td/hunter2'}}]}}"
+            ),
+            &format!("{{admin_tls: {MUTUAL_TLS}, admin_identities: []}}"),
+            ["1 patterns", "0 patterns"],
+        ),
         added(
             "read_only",
             "read_only: 127.0.0.1:1",
@@ -57,8 +65,8 @@ fn edits() -> Vec<(&'static str, String, String, [Option<&'static str>; 2])> {
         added("relay", "relay: {address: 'h:1'}", ["none", "h:1"]),
         edit(
             "store",
-            "store: {etcd: {endpoints: ['h:1']}}",
-            "store: {etcd: {endpoints: ['h:1'], tls: {ca: hunter2}}}",
+            "store: {etcd: {endpoints: ['[::1]:1']}}",
+            "store: {etcd: {endpoints: ['[::1]:1'], tls: {ca: hunter2}}}",
             ["", ""],
         ),
         added(
@@ -267,6 +275,7 @@ fn every_agreed_setting_is_part_of_the_agreement_and_no_other() {
             "insecure",
             "admin",
             "admin_tls",
+            "admin_identities",
             "read_only",
             "kubernetes",
             "consul",

@@ -38,12 +38,32 @@ run_without_cargo_fuzz() {
     -artifact_prefix="fuzz/artifacts/$target/" "${@:2}"
 }
 
+# Writes each line of the seeds of a target as a file: bytes, or hexadecimal if the file says so.
+write_seeds() {
+  local target=$1
+  mkdir -p "fuzz/corpus/$target"
+  python3 - "$target" <<'PYTHON'
+import sys
+from pathlib import Path
+
+target = sys.argv[1]
+for path in Path("fuzz/seeds").glob(f"{target}.*"):
+    # A sequence of objects is one input.
+    whole = target == "kubernetes_objects"
+    lines = [path.read_text()] if whole else path.read_text().splitlines()
+    for index, line in enumerate(lines):
+        data = bytes.fromhex(line) if path.suffix == ".hex" else line.encode()
+        Path(f"fuzz/corpus/{target}/seed-{index}").write_bytes(data)
+PYTHON
+}
+
 run=run_without_cargo_fuzz
 if cargo fuzz --version >/dev/null 2>&1; then
   run=run_with_cargo_fuzz
 fi
 for target in "${targets[@]}"; do
   echo "== $target, $minutes min"
+  write_seeds "$target"
   $run "$target" -max_total_time=$((minutes * 60)) -print_final_stats=1 \
     -rss_limit_mb=1024 -malloc_limit_mb=64
 done

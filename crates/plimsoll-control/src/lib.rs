@@ -22,6 +22,12 @@ pub mod events;
 pub mod explain;
 pub mod fleet;
 pub mod fleet_plan;
+/// Interpreters of byte strings for the fuzz targets in `fuzz/`.
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing {
+    pub use crate::transport::fuzzing as frames;
+}
 mod handshakes;
 pub mod identity;
 pub mod kubernetes;

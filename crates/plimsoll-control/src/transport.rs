@@ -5,6 +5,8 @@
 
 mod authority;
 mod frames;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod socket;
 
 use std::hash::{BuildHasher as _, RandomState};

@@ -32,6 +32,9 @@ mod envoy;
 pub mod explain;
 #[cfg(not(test))]
 mod filter_hooks;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod guard;
 #[cfg(not(test))]
 mod hooks;

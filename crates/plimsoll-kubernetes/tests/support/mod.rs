@@ -1,4 +1,6 @@
-//! What the tests share.
+//! What the tests share, with each other and with the fuzz target.
+
+pub(crate) mod objects;
 
 #[allow(unreachable_pub, reason = "as its neighbour")]
 pub(crate) mod tls;

@@ -263,8 +263,8 @@ impl Held {
     }
 }
 
-/// Returns the network that holdings and streams are summed by. A host often has a whole IPv6 network of 64
-/// bits to choose its addresses from.
+/// Returns the network that holdings and streams are summed by. A host often has a whole IPv6
+/// network of 64 bits to choose its addresses from.
 pub(super) fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {

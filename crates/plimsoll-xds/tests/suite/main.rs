@@ -17,5 +17,6 @@ mod ads_ops;
 mod both_readers;
 mod lrs_ops;
 mod orca;
+mod records;
 mod service_config;
 mod wire;

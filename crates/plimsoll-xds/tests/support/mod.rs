@@ -4,5 +4,6 @@ pub(crate) mod ads_client_ops;
 pub(crate) mod ads_ops;
 pub(crate) mod lrs_ops;
 pub(crate) mod orca;
+pub(crate) mod records;
 pub(crate) mod service_config;
 pub(crate) mod wire;

@@ -37,11 +37,25 @@ pub struct DestinationRule {
     pub distribute: Value,
 }
 
+/// What a warning event says.
+#[derive(Clone, Copy, Debug)]
+pub struct Warning<'a> {
+    /// One word, such as `InvalidSetting`.
+    pub reason: &'a str,
+    pub message: &'a str,
+}
+
 #[derive(Debug, Deserialize)]
 struct RuleJson {
     metadata: ObjectMeta,
     #[serde(default)]
     spec: Value,
+}
+
+#[derive(Default, Deserialize)]
+struct CountedEvent {
+    #[serde(default)]
+    count: i32,
 }
 
 impl ApiWriter {
@@ -72,20 +86,22 @@ impl ApiWriter {
     }
 
     /// Writes a warning event about a Service. An event with the same text has the same name, so
-    /// that the API server keeps it once: 409 is success.
+    /// that the API server keeps it once. If it is there, `repeats` says whether to count it once
+    /// more: replicas write the same events, and one of them counts.
     pub async fn warn_service(
         &mut self,
         service: &ObjectKey,
         uid: &str,
-        reason: &str,
-        message: &str,
+        warning: Warning<'_>,
+        repeats: bool,
     ) -> Result<(), Failure> {
         let ObjectKey { namespace, name } = service;
+        let Warning { reason, message } = warning;
         let time = rfc3339(SystemTime::now());
+        let event_name = format!("{name}.{:016x}", hash(&[uid, reason, message]));
         let event = json!({
             "apiVersion": "v1", "kind": "Event",
-            "metadata": {"namespace": &**namespace,
-                         "name": format!("{name}.{:016x}", hash(&[uid, reason, message]))},
+            "metadata": {"namespace": &**namespace, "name": event_name},
             "involvedObject": {"apiVersion": "v1", "kind": "Service", "namespace": &**namespace,
                                "name": &**name, "uid": uid},
             "type": "Warning", "reason": reason, "message": message, "count": 1,
@@ -100,9 +116,36 @@ impl ApiWriter {
             .send_and_read(Method::POST, &target, body)
             .await;
         match sent {
-            Err(Failure::Status { status, .. }) if status.code == 409 => Ok(()),
-            other => other.map(drop),
+            Err(Failure::Status { status, .. }) if status.code == 409 => {}
+            other => return other.map(drop),
         }
+        if repeats {
+            self.count_again(namespace, &event_name, &time).await?;
+        }
+        Ok(())
+    }
+
+    /// Counts an event that is there once more, with the time of now.
+    async fn count_again(
+        &mut self,
+        namespace: &str,
+        name: &str,
+        time: &str,
+    ) -> Result<(), Failure> {
+        let target = format!("/api/v1/namespaces/{namespace}/events/{name}");
+        let before = self
+            .session
+            .send_and_read(Method::GET, &target, None)
+            .await?;
+        let before: CountedEvent = serde_json::from_slice(&before).unwrap_or_default();
+        let count = before.count.max(1).saturating_add(1);
+        let body = json!({"count": count, "lastTimestamp": time});
+        let target = format!("{target}?fieldManager={FIELD_MANAGER}");
+        let body = Some((MERGE_PATCH, body.to_string().into_bytes()));
+        self.session
+            .send_and_read(Method::PATCH, &target, body)
+            .await?;
+        Ok(())
     }
 
     /// Returns the DestinationRules of a namespace.

@@ -454,6 +454,8 @@ fn write(
     }
     let fields: &[&str] = if sub == "status" {
         &["status"]
+    } else if plural == "events" {
+        &["count", "lastTimestamp"]
     } else {
         &["spec"]
     };

@@ -457,6 +457,35 @@ fn without_effect(settings: &Settings, service: &Service) -> Option<Refused> {
     })
 }
 
+/// Settings whose values are words, which annotations and policies spell as Kubernetes does.
+const WORDS: [&str; 3] = ["mode", "delivery", "cluster.lb_policy"];
+
+/// Rewrites the words of the file in a reason as owners of Services write them: `FLEET_WEIGHTS` as
+/// `FleetWeights`.
+fn in_words_of_kubernetes(reason: &str) -> String {
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    let mut written = String::with_capacity(reason.len());
+    let mut rest = reason;
+    while let Some(start) = rest.find(is_part) {
+        let (before, from) = rest.split_at(start);
+        let (word, after) = from.split_at(from.find(|c| !is_part(c)).unwrap_or(from.len()));
+        written.push_str(before);
+        let is_word = word.len() > 1
+            && word.starts_with(|first: char| first.is_ascii_uppercase())
+            && !word.contains(|letter: char| letter.is_ascii_lowercase());
+        if is_word {
+            for part in word.split('_') {
+                written.push_str(part.get(..1).unwrap_or_default());
+                written.push_str(&part.get(1..).unwrap_or_default().to_ascii_lowercase());
+            }
+        } else {
+            written.push_str(word);
+        }
+        rest = after;
+    }
+    written + rest
+}
+
 fn refused(error: &SettingError) -> Refused {
     Refused {
         event: INVALID_SETTING,
@@ -475,6 +504,14 @@ fn located(settings: &Settings, error: &ConfigError) -> Refused {
         Some(origin) => (origin.object.clone(), origin.field.clone()),
         None => ("Kubernetes".to_owned(), path.to_owned()),
     };
+    let is_word = settings
+        .setting_of(path)
+        .is_some_and(|it| WORDS.contains(&it));
+    let words = if is_word {
+        in_words_of_kubernetes(reason)
+    } else {
+        reason.to_owned()
+    };
     // `spec.cluster` has fields of its own.
     let inner = path
         .strip_prefix("cluster")
@@ -482,7 +519,7 @@ fn located(settings: &Settings, error: &ConfigError) -> Refused {
     Refused {
         event: INVALID_SETTING,
         object,
-        reason: format!("{field}{}: {reason}", inner.unwrap_or_default()),
+        reason: format!("{field}{}: {words}", inner.unwrap_or_default()),
         service: None,
         limit: None,
     }

@@ -13,7 +13,7 @@ use plimsoll_core::log_line;
 use plimsoll_kubernetes::SourceStatus;
 use plimsoll_kubernetes::objects::ObjectKey;
 use plimsoll_kubernetes::reflector::Failure;
-use plimsoll_kubernetes::write::{ApiWriter, rfc3339};
+use plimsoll_kubernetes::write::{ApiWriter, Warning, rfc3339};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior};
 
@@ -91,7 +91,9 @@ impl Reporter {
 
     async fn report(&mut self) -> Result<(), Stopped> {
         self.writes = MAX_WRITES;
-        self.write_events().await;
+        let counts = self.context.handle.inspect(|state, _| is_writer(state));
+        let counts = counts.await?;
+        self.write_events(counts).await;
         let has_changed = self.inputs.policies.has_changed().map_err(|_| Stopped)?;
         let views = Arc::clone(&self.inputs.policies.borrow_and_update());
         if has_changed {
@@ -114,7 +116,9 @@ impl Reporter {
         Ok(())
     }
 
-    async fn write_events(&mut self) {
+    /// Writes events. All replicas do, because those that serve may know of different ones; the
+    /// writer counts one that is there once more.
+    async fn write_events(&mut self, counts: bool) {
         while self.writes > 0 {
             let next = self.unsent.take();
             let Some(refused) = next.or_else(|| self.inputs.refused.try_recv().ok()) else {
@@ -124,8 +128,11 @@ impl Reporter {
             let Some((key, uid)) = &refused.service else {
                 continue;
             };
-            let reason = &refused.reason;
-            let sent = self.writer.warn_service(key, uid, refused.event, reason);
+            let warning = Warning {
+                reason: refused.event,
+                message: &refused.reason,
+            };
+            let sent = self.writer.warn_service(key, uid, warning, counts);
             let Err(failure) = sent.await else {
                 continue;
             };

@@ -2,7 +2,7 @@
 
 use plimsoll_kubernetes::ApiAccess;
 use plimsoll_kubernetes::objects::{Condition, ObjectKey, PolicyStatus};
-use plimsoll_kubernetes::write::ApiWriter;
+use plimsoll_kubernetes::write::{ApiWriter, Warning};
 use serde_json::json;
 
 use plimsoll_testing::api_server::{ApiServer, service};
@@ -49,12 +49,20 @@ async fn an_event_names_its_service() {
     server.put("services", service("shop", "orders"));
     let key = ObjectKey::new("shop", "orders");
     let mut writer = writer(&server);
-    for _ in 0..2 {
-        let sent = writer.warn_service(&key, "uid-orders", "InvalidSetting", "ramp: 200");
+    // Another replica writes the same event and does not count it.
+    for (repeats, count) in [(true, 1), (false, 1), (true, 2), (true, 3)] {
+        let warning = Warning {
+            reason: "InvalidSetting",
+            message: "ramp: 200",
+        };
+        let sent = writer.warn_service(&key, "uid-orders", warning, repeats);
         sent.await.unwrap();
+        assert_eq!(server.objects("events")[0]["count"], count);
     }
     let events = server.objects("events");
     assert_eq!(events.len(), 1, "the same text is one event");
+    let times = ["firstTimestamp", "lastTimestamp"].map(|time| events[0][time].clone());
+    assert!(times[0].as_str() <= times[1].as_str(), "{times:?}");
     assert_eq!(events[0]["involvedObject"]["uid"], "uid-orders");
     assert_eq!(events[0]["type"], "Warning");
     assert_eq!(events[0]["message"], "ramp: 200");

@@ -104,6 +104,28 @@ fn endpoints_are_localities_and_settings_come_from_the_file() {
     assert_eq!(address, "10.0.0.2:8080");
 }
 
+/// An owner who reads that `FLEET_WEIGHTS` is expected and writes that is refused at admission.
+#[test]
+fn refused_words_are_spelled_as_in_annotations() {
+    let mut cluster = Cluster::new("{}");
+    let annotations = json!({"plimsoll.dev/mode": "Enforced", "plimsoll.dev/delivery": "Fleet"});
+    cluster.service("orders", &annotations, &http());
+    let refused = cluster.batch().1.join("\n");
+    for word in [
+        "Enforce",
+        "Shadow",
+        "Off",
+        "FleetWeights",
+        "EdsField",
+        "LrsResponse",
+    ] {
+        assert!(refused.contains(word), "{word}: {refused}");
+    }
+    for word in ["ENFORCE", "FLEET", "_"] {
+        assert!(!refused.contains(word), "{word}: {refused}");
+    }
+}
+
 #[test]
 fn a_change_of_endpoints_keeps_the_settings_as_they_are() {
     let mut cluster = Cluster::new("{}");

@@ -9,11 +9,12 @@ use plimsoll_xds::yaml::Document;
 use serde_json::Value;
 
 /// Overlays, in the order of the documentation.
-pub(crate) const OVERLAYS: [&str; 7] = [
+pub(crate) const OVERLAYS: [&str; 8] = [
     "single",
     "replicas",
     "mtls",
     "replicas-mtls",
+    "envoy",
     "sidecar",
     "gateway",
     "example",

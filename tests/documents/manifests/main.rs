@@ -5,6 +5,7 @@
 //! whether names resolve, files pass `plimsoll check`, and rights are those that the program uses.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod admission;
 mod built;
 mod crd;
 mod names;

@@ -147,7 +147,7 @@ fn role_bindings_lead_from_an_account_of_a_pod_to_a_role() {
 #[test]
 fn certificates_have_issuers_and_the_name_that_clients_dial() {
     let all = all();
-    for (name, expected) in [("mtls", 3), ("replicas-mtls", 5)] {
+    for (name, expected) in [("mtls", 2), ("replicas-mtls", 4)] {
         let built = all.iter().find(|built| built.name == name).unwrap();
         assert_certificates(built, expected);
     }

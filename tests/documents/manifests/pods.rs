@@ -50,7 +50,7 @@ fn pods_meet_the_restricted_standard() {
             pods += 1;
         }
     }
-    assert_eq!(pods, 10);
+    assert_eq!(pods, 12);
 }
 
 /// Only the control plane talks to the API server.
@@ -93,5 +93,8 @@ fn containers_of_ours_have_probes_of_pages_that_exist() {
             }
         }
     }
-    assert_eq!(probes, 12, "two in each control plane and in each gateway");
+    assert_eq!(
+        probes, 16,
+        "three in each control plane and two in each gateway"
+    );
 }

@@ -15,7 +15,7 @@ const NEEDED: [(&str, &str, &[&str]); 5] = [
     ("discovery.k8s.io", "endpointslices", &["list", "watch"]),
     ("plimsoll.dev", "zoneroutingpolicies", &["list", "watch"]),
     ("plimsoll.dev", "zoneroutingpolicies/status", &["patch"]),
-    ("", "events", &["create"]),
+    ("", "events", &["create", "get", "patch"]),
 ];
 
 /// Returns (group, resource, verb) of all rules of a role.

@@ -5,11 +5,12 @@ use crate::support::api_server::ApiServer;
 use crate::support::scratch;
 
 /// Overlays, with the namespace if it is chosen by the command.
-const OVERLAYS: [(&str, Option<&str>); 7] = [
+const OVERLAYS: [(&str, Option<&str>); 8] = [
     ("single", None),
     ("replicas", None),
     ("mtls", None),
     ("replicas-mtls", None),
+    ("envoy", None),
     ("sidecar", Some("shop")),
     ("gateway", Some("shop")),
     ("example", Some("shop")),
@@ -64,4 +65,6 @@ fn overlays_are_accepted() {
         arguments.extend(namespace.iter().flat_map(|name| ["--namespace", name]));
         api.apply_overlay(&format!("deploy/kubernetes/overlays/{overlay}"), &arguments);
     }
+    // Compiled by the API server: a mistake in an expression is refused.
+    api.apply_overlay("deploy/kubernetes/admission", &["--dry-run=server"]);
 }

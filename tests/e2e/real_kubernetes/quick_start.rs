@@ -1,4 +1,4 @@
-//! The three commands of docs/kubernetes.md, from an empty namespace to level zones.
+//! The three commands for a laptop of docs/kubernetes.md, from an empty namespace to level zones.
 //!
 //! The API server is real and there is no kubelet: the processes that the manifests describe are
 //! started here, with their configuration files, and EndpointSlices are written as the controller
@@ -29,7 +29,9 @@ const TICK: Duration = Duration::from_millis(25);
 /// Returns the commands of the page.
 pub(super) fn commands() -> Vec<String> {
     let page = std::fs::read_to_string(repository().join("docs/kubernetes.md")).unwrap();
-    let lines = page.lines().filter(|line| line.starts_with("kubectl "));
+    let (_, section) = page.split_once("\n## On a laptop\n").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let lines = section.lines().filter(|line| line.starts_with("kubectl "));
     let commands: Vec<String> = lines.map(str::to_owned).collect();
     assert_eq!(commands.len(), 3, "{commands:?}");
     commands

@@ -402,8 +402,7 @@ impl ControlConfig {
     }
 
     /// Returns what is reached over the network without TLS: listeners and the store. `read_only`
-    /// is none of them:
-    /// it takes no secrets and changes nothing.
+    /// is none of them: it takes no secrets and changes nothing.
     pub fn insecure_listeners(&self) -> Insecure {
         Insecure {
             xds: self.addresses.tls.is_none() && security::is_exposed(self.addresses.listen),

@@ -281,7 +281,8 @@ async fn only_a_control_plane_with_a_store_connects_to_one() {
 #[test]
 fn limits_and_host_names_reach_the_servers() {
     let limits = config(
-        "limits: {names: 5, streams: 6, streams_per_peer: 3, unfinished_bytes: 4194304, message_timeout: 7s,
+        "limits: {names: 5, streams: 6, streams_per_peer: 3, unfinished_bytes: 4194304,
+            message_timeout: 7s,
             name_bytes: 64, subscription_bytes: 2000000}",
     )
     .operation

@@ -40,6 +40,7 @@ function createTables() {
     { label: 'Errors', field: 'errors', number: true, draw: errors, class: 'of-all brief' },
     { label: 'Utilization', field: 'utilization', number: true, show: ({ zone }) => zone.utilization, format: percent, class: 'utilization' },
     { label: 'Planned utilization', field: 'planned-utilization', number: true, show: plannedUtilization, class: 'objective' },
+    { label: 'Without it', field: 'loss', draw: loss, class: 'of-all' },
   ], key, 'Demand and capacity by zone');
   showRouting = table(byId('routing'), [
     { label: 'Zone', field: 'zone', class: 'nowrap brief', show: ({ name }) => name },
@@ -148,6 +149,21 @@ function errors(cell, { zone }) {
   setAttr(cell, 'data-level', zone.fails ? 'far' : null);
   setAttr(cell, 'title', zone.fails
     ? 'many more requests fail here than in another zone: host counts decide' : 'requests to the zone that failed');
+}
+
+/** Says how full the fullest other zone would be without this one. */
+function loss(cell, { zone }) {
+  const lost = zone.loss;
+  setText(cell, lost ? sentence(lost.text) : UNKNOWN);
+  setAttr(cell, 'data-level', lost?.exceeds ? 'above' : null);
+  setAttr(cell, 'title', lost ? lossCases(lost) : null);
+}
+
+/** Lists both things that the clients of a lost zone may do. */
+function lossCases({ clients_stay: stay, clients_move: moved }) {
+  const words = (figure) => (known(figure.utilization) ? percent(figure.utilization) : `${percent(figure.load)} of the mean of today`);
+  const one = (name, figure) => (figure ? `${name}: ${words(figure)} in ${localityName(figure.fullest)}` : `${name}: no zone is left`);
+  return `${one('clients stay', stay)}; ${one('clients move', moved)}`;
 }
 
 /** Draws demand as an outline, served requests as a bar and the load line as a mark. */

@@ -31,6 +31,7 @@ mod routes;
 pub mod source;
 pub mod state;
 pub mod what_if;
+pub mod zone_loss;
 
 #[doc(hidden)]
 pub use log_lines::LOG_LINES;

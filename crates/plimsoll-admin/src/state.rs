@@ -11,6 +11,7 @@ use plimsoll_core::model::locality::Locality;
 use serde::{Deserialize, Serialize};
 
 use crate::api::{Cost, PlannedCost, TotalLoad, Verdict, ZoneLoad};
+use crate::zone_loss::ZoneLoss;
 
 /// The document that the dashboard shows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -197,6 +198,9 @@ pub struct ZoneState {
     /// Utilization as planned for the demand of all fleets; `None` if the service has no objective
     /// other than `LEVEL`.
     pub planned_utilization: Option<f64>,
+    /// What the service would be without this zone, all fleets together; `None` without requests or
+    /// hosts.
+    pub loss: Option<ZoneLoss>,
     /// Load relative to the load line: 1 is on the line, more is overload.
     pub load: Option<f64>,
     /// Share of the requests to the zone that failed, in the latest load reports, 0 to 1.

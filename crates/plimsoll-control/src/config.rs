@@ -7,6 +7,7 @@ mod consul;
 pub(crate) mod cost;
 mod discovered;
 mod endpoints;
+mod evacuation;
 mod faults;
 mod groups;
 mod kubernetes;
@@ -42,6 +43,7 @@ use faults::ParsedFile;
 
 pub use consul::Consul;
 pub use discovered::ServiceDefaults;
+pub use evacuation::Evacuation;
 pub use groups::{Addresses, FleetOptions, Operation, Reporting};
 pub use kubernetes::Kubernetes;
 pub use limits::Limits;
@@ -235,6 +237,7 @@ impl ControlConfig {
                 max_removed_percent: yaml.reload.max_removed_percent()?,
                 cost: yaml.cost()?.into(),
                 otlp: yaml.otlp()?,
+                evacuation: yaml.evacuation()?,
             },
             services: Arc::default(),
             listeners: BTreeMap::new(),

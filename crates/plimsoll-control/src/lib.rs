@@ -54,6 +54,7 @@ mod transport;
 pub mod unreported;
 pub mod verdict;
 mod view;
+pub mod zone_loss;
 
 #[doc(hidden)]
 pub use log_lines::LOG_LINES;

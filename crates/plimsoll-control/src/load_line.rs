@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::planner::cost::Cost;
+use plimsoll_core::planner::transport::Objective;
 use plimsoll_core::planner::zone_plan::PlanBill;
 
 use crate::config::Mode;
@@ -52,6 +53,7 @@ pub struct LoadLine {
     /// Whether demand is not complete yet: some proxies have not reported since they connected, or
     /// since the control plane started.
     pub warming_up: bool,
+    pub objective: Objective,
     /// Target utilization of the service's objective; `None` if it is `LEVEL`.
     pub target_utilization: Option<f64>,
     /// What the requests between zones cost by the plan for all fleets; `None` without one.
@@ -80,8 +82,12 @@ pub struct ZoneLine {
     pub locality: Locality,
     /// Requests per second that arrive at the proxies of the zone, smoothed.
     pub demand: f64,
+    /// Proxies of the fleet in the zone.
+    pub proxies: u64,
     /// Share of the capacity of all zones, 0 to 1.
     pub capacity_share: f64,
+    /// Requests per second that its healthy hosts serve at utilization 1; `None` if nobody says.
+    pub capacity: Option<f64>,
     /// Requests per second that the zone should serve according to its share of the capacity.
     pub line: f64,
     /// Why the zone is above its line in [`LoadLine::now`]; `None` if it is not.

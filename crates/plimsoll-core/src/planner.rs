@@ -51,6 +51,7 @@ mod unanswered;
 mod unseen;
 pub mod view;
 pub mod weights;
+pub mod zone_loss;
 pub mod zone_plan;
 
 use aggregate::{Capped, Change};

@@ -53,6 +53,7 @@
 //! | [`policy`] | policy names and the core settings behind them |
 //! | `workload`, `faults` | demand and capacity over time, failures |
 //! | `host_model`, `network`, `topology` | hosts, delays, assignments |
+//! | [`zone_loss`] | utilization without one of the zones |
 //! | `proxy`, `control_plane` | drivers of the engine's balancer, picker and planner |
 //! | `unreachable` | how Plimsoll's data planes avoid hosts without connection |
 //! | `ignored_zones` | when and why zone-aware routing was off |
@@ -84,6 +85,7 @@ mod topology;
 mod unreachable;
 mod workload;
 mod world;
+pub mod zone_loss;
 
 pub use policy::Policy;
 pub use report::Report;

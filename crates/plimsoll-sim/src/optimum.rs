@@ -90,7 +90,7 @@ fn max_over_mean(scenario: &Scenario, workload: &Workload) -> (f64, f64) {
     (num::ratio(sum, count), peak)
 }
 
-fn ticks(scenario: &Scenario) -> impl Iterator<Item = u64> {
+pub(crate) fn ticks(scenario: &Scenario) -> impl Iterator<Item = u64> {
     (scenario.measure_from / TICK..scenario.duration / TICK).map(|tick| tick * TICK)
 }
 

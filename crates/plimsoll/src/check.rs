@@ -4,6 +4,7 @@
 //! that `plimsoll check` and that command accept the same files. Called by `cmd::check`.
 
 mod envoy;
+mod zone_loss;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -24,6 +25,7 @@ use plimsoll_xds::yaml::{
 use serde_json::Value;
 
 use crate::scenario::Scenario;
+pub(crate) use zone_loss::{Loss, zone_loss};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "snake_case")]

@@ -15,6 +15,7 @@ mod documented;
 mod explain;
 mod man;
 mod proxy;
+mod report;
 mod schema;
 mod sim;
 mod top;
@@ -53,6 +54,7 @@ enum Command {
     Explain(explain::Args),
     Man(man::Args),
     Proxy(proxy::Args),
+    Report(report::Args),
     Schema(schema::Args),
     Sim(sim::Args),
     Top(top::Args),
@@ -87,6 +89,7 @@ Examples:
   plimsoll schema control             print the JSON Schema of a file, for editors
   plimsoll audit                      show what was changed and refused, and by whom
   plimsoll top localhost:18001        watch zones and their load in the terminal
+  plimsoll report localhost:18001     which zones may be lost, as a page to send to others
 
 Exit codes:
   0  success
@@ -124,6 +127,7 @@ pub(crate) fn run(cli: Cli, out: &mut impl Write) -> anyhow::Result<Exit> {
         Command::Explain(args) => explain::run(&args, out),
         Command::Man(args) => man::run(&args),
         Command::Proxy(args) => proxy::run(args, out),
+        Command::Report(args) => report::run(&args, out),
         Command::Schema(args) => schema::run(&args, out),
         Command::Sim(args) => sim::run(&args, out),
         Command::Top(args) => top::run(&args, out),

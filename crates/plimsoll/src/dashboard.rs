@@ -13,6 +13,7 @@ mod nodes;
 mod refused;
 mod replicas;
 mod withheld;
+mod zone_loss;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

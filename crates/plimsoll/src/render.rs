@@ -6,6 +6,7 @@
 mod bar;
 mod compare;
 mod names;
+mod report;
 mod sections;
 mod style;
 mod table;
@@ -16,6 +17,7 @@ mod wrap;
 
 use plimsoll_core::explain::Explanation;
 
+pub(crate) use report::{ReportFormat, report};
 pub(crate) use style::Style;
 pub(crate) use top::{PageSize, banner, page as top};
 

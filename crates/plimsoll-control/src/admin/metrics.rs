@@ -8,6 +8,7 @@
 mod gauges;
 mod load;
 mod present;
+mod zone_loss;
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -24,7 +25,7 @@ use crate::unreported::Subscriptions;
 
 /// All metrics of the control plane.
 #[rustfmt::skip]
-pub static METRICS: [Metric; 105] = [
+pub static METRICS: [Metric; 108] = [
     Metric::new("plimsoll_control_build_info", Info, &["version"],
         "Version of the control plane; always 1"),
     Metric::new("plimsoll_control_fleets", Gauge, &[],
@@ -138,6 +139,14 @@ pub static METRICS: [Metric; 105] = [
         &["cluster", "locality"],
         "Utilization of a zone as planned for the demand of all fleets, for services with a target \
          utilization; absent without healthy hosts"),
+    Metric::new("plimsoll_control_zone_loss_utilization_ratio", Gauge, &["cluster", "locality"],
+        "Utilization of the fullest other zone of a service if this zone were lost, whatever its \
+         clients do; absent if the capacity of a zone is not known"),
+    Metric::new("plimsoll_control_zone_loss_load_ratio", Gauge, &["cluster", "locality"],
+        "The same, relative to the utilization of all zones together today; absent where no zone \
+         would be left"),
+    Metric::new("plimsoll_control_zone_loss_limit_ratio", Gauge, &[],
+        "Value of `evacuation.max_utilization`"),
     Metric::new("plimsoll_control_wanted_hosts", Gauge, &["cluster", "locality"],
         "Hosts of weight 1 that a zone needs for its own demand to be at the target utilization of \
          the service"),
@@ -334,6 +343,7 @@ pub(crate) async fn families(context: &Context) -> Result<Families, Stopped> {
     let mut values = context.handle.inspect(inspect).await?;
     present::add_zeros(&mut values);
     load::add(&mut values, &lines, &load::Details::new(&lines));
+    zone_loss::add(&mut values, &lines);
     values.add("build_info", &[env!("CARGO_PKG_VERSION")], 1);
     gauges::add_streams(&mut values, &context.handle);
     add_counters(&mut values, &context.handle);

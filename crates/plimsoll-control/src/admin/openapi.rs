@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use plimsoll_admin::history::{HistoryQuery, HistoryResponse};
 use plimsoll_admin::state::DashboardState;
 use plimsoll_admin::what_if::{WhatIf, WhatIfQuestion};
+use plimsoll_admin::zone_loss::ZoneLosses;
 use plimsoll_admin::{HISTORY_PATH, STATE_PATH};
 use plimsoll_serve::AdminPath;
 use schemars::generate::SchemaSettings;
@@ -84,6 +85,7 @@ static OPERATIONS: [Operation; 17] = [
     json::<responses::Replicas>("/api/v1/replicas"),
     json::<responses::Clusters>("/api/v1/clusters").with_query::<routes::ClustersQuery>(),
     json::<responses::Load>("/api/v1/load").with_query::<routes::ClustersQuery>(),
+    json::<ZoneLosses>("/api/v1/zone-loss").with_query::<routes::ZoneLossQuery>(),
     json::<responses::Explained>("/api/v1/explain").with_query::<routes::ExplainQuery>(),
     json::<responses::Audit>("/api/v1/audit").with_query::<routes::AuditQuery>(),
     json::<WhatIf>("/api/v1/what-if").with_body::<WhatIfQuestion>(),

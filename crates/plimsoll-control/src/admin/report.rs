@@ -32,7 +32,7 @@ use crate::verdict::Verdict;
 
 pub(super) use audit::{AuditQuery, audit};
 pub(super) use clusters::clusters;
-pub(super) use load::{load, load_line};
+pub(super) use load::{load, load_line, zone_losses};
 pub use load::{planned_cost, total_load, zone_load};
 pub(super) use nodes::{node_page, nodes};
 pub(super) use replicas::replicas;

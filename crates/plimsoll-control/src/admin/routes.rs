@@ -58,6 +58,8 @@ pub fn router() -> AdminRouter<Context> {
             "Services: policy, endpoints by locality, deliveries, traffic between zones", clusters)
         .get("/api/v1/load", "cluster=CLUSTER&fleet=FLEET&offset=0&limit=100",
             "Load of every zone: as reported, as routed now, and as ENFORCE would route", load)
+        .get("/api/v1/zone-loss", "cluster=CLUSTER&offset=0&limit=100",
+            "How full services would be without each of their zones", zone_loss)
         .get("/api/v1/explain", "cluster=CLUSTER&fleet=FLEET&zone=ZONE",
             "Why proxies of a zone route as they do", explain_page)
         .get("/api/v1/audit", "service=SERVICE&offset=0&limit=100",
@@ -292,6 +294,37 @@ async fn load(
         .inspect(|state, _| Arc::clone(&state.config().operation.cost))
         .await?;
     Ok(Json(json!(report::load(&lines, &cost, &list))))
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct ZoneLossQuery {
+    /// Only this upstream cluster.
+    cluster: Option<String>,
+    /// Entries to leave out before the first one.
+    offset: usize,
+    /// Most entries, 1 to 1000; by default 100.
+    limit: Option<usize>,
+}
+
+async fn zone_loss(
+    Extracted(context): Extracted<Context>,
+    query: Result<Query<ZoneLossQuery>, QueryRejection>,
+) -> ApiResult {
+    let Query(query) = query?;
+    let list = report::ListQuery {
+        name: query.cluster,
+        offset: query.offset,
+        limit: limit(query.limit)?,
+        ..report::ListQuery::default()
+    };
+    let lines = context.load_lines(LOAD_BUDGET).await?;
+    let max = context
+        .handle
+        .inspect(|state, _| state.config().operation.evacuation.max_utilization)
+        .await?;
+    Ok(Json(json!(report::zone_losses(&lines, max, &list))))
 }
 
 fn limit(requested: Option<usize>) -> Result<usize, FieldError> {

@@ -10,7 +10,7 @@ use plimsoll_core::planner::PlannerConfig;
 use plimsoll_core::planner::cost::Cost;
 use plimsoll_serve::ServerTlsSettings;
 
-use super::{FileError, Limits, Otlp};
+use super::{Evacuation, FileError, Limits, Otlp};
 
 /// Where the control plane listens, and with which certificates.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,4 +65,5 @@ pub struct Operation {
     pub cost: Arc<Cost>,
     /// Where metrics are exported to; `None` for nowhere.
     pub otlp: Option<Otlp>,
+    pub evacuation: Evacuation,
 }

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use xxhash_rust::xxh64::xxh64;
 
 use super::cost::CostYaml;
+use super::evacuation::EvacuationYaml;
 use super::limits::LimitsYaml;
 use super::yaml::FileYaml;
 use super::{ConfigFile, ControlConfig, Limits, Listener, Relay};
@@ -225,6 +226,12 @@ pub(crate) static SETTINGS: [Setting; 32] = [
     )
     .shown(|config| config.operation.max_removed_percent.to_string()),
     setting!("cost", file => file.cost != CostYaml::default(), config => config.operation.cost),
+    setting!(
+        "evacuation.max_utilization",
+        file => file.evacuation != EvacuationYaml::default(),
+        config => config.operation.evacuation.max_utilization
+    )
+    .shown(|config| config.operation.evacuation.max_utilization.to_string()),
     // The services and listeners of the files that it names are compared.
     setting!("include", file => !file.include.is_empty(), _config => true),
     setting!("listeners", file => !file.listeners.is_empty(), config => config.listeners)

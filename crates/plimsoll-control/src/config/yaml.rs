@@ -16,6 +16,7 @@ use super::Relay;
 use super::consul::{Consul, ConsulYaml};
 use super::cost::CostYaml;
 use super::endpoints::LocalityLbEndpointsYaml;
+use super::evacuation::{Evacuation, EvacuationYaml};
 use super::kubernetes::{Kubernetes, KubernetesYaml};
 use super::limits::LimitsYaml;
 use super::objective::{CapacityYaml, ObjectiveYaml};
@@ -69,6 +70,8 @@ pub(super) struct FileYaml {
     pub(super) reload: ReloadYaml,
     /// Prices of traffic between zones, for services without their own.
     pub(super) cost: CostYaml,
+    /// When a zone may be taken out of use.
+    pub(super) evacuation: EvacuationYaml,
     /// Export of metrics to an OpenTelemetry collector. Default none.
     pub(super) otlp: Option<OtlpYaml>,
     /// Another management server whose resources are relayed. Default none.
@@ -248,6 +251,11 @@ impl FileYaml {
     pub(super) fn cost(&self) -> Result<Cost, FieldError> {
         let cost = self.cost.validate();
         cost.map_err(|error| error.under("cost"))
+    }
+
+    pub(super) fn evacuation(&self) -> Result<Evacuation, FieldError> {
+        let validated = self.evacuation.validate();
+        validated.map_err(|error| error.under("evacuation"))
     }
 
     pub(super) fn otlp(&self) -> Result<Option<Otlp>, FieldError> {

@@ -27,14 +27,15 @@ pub(super) struct Collected {
     pub(super) measured: Option<Arc<Plan>>,
     /// What the service plans for the demand of all fleets.
     pub(super) own_plan: Option<Arc<OwnPlan>>,
+    pub(super) service: Arc<Service>,
     pub(super) cost: Arc<Cost>,
     /// Share of the requests to a zone that failed, in the latest reports.
     pub(super) failed_shares: BTreeMap<Locality, f64>,
     pub(super) shares: ServiceShares,
     /// Requests per second that arrive, by zone of the proxies.
     pub(super) demand: BTreeMap<Locality, f64>,
-    /// Zones of the fleet.
-    pub(super) proxies: Vec<Locality>,
+    /// Proxies of the fleet by zone.
+    pub(super) proxies: BTreeMap<Locality, u64>,
     pub(super) flows: Vec<(Locality, Locality, f64)>,
 }
 
@@ -70,7 +71,10 @@ pub(super) fn collect(state: &State, cache: &ShareCache, now: Instant) -> Vec<Co
             .is_some_and(|view| view.nodes_with_demand() == 0);
         let plan = state.fleet_plan(fleet);
         let slots = plan.map_or(&[][..], |plan| &plan.counts.localities);
-        let proxies: Vec<Locality> = slots.iter().map(|slot| slot.locality.clone()).collect();
+        let proxies: BTreeMap<Locality, u64> = slots
+            .iter()
+            .map(|slot| (slot.locality.clone(), slot.healthy))
+            .collect();
         for service in state.shown_services() {
             let key = (Arc::clone(fleet), Arc::clone(service.name()));
             let scope = scopes.get(service.name());
@@ -84,6 +88,7 @@ pub(super) fn collect(state: &State, cache: &ShareCache, now: Instant) -> Vec<Co
                 delivered: delivered(state, fleet, service, is_idle, now),
                 measured: measured.cloned(),
                 own_plan: state.own_plan(service.name()).cloned(),
+                service: Arc::clone(service),
                 cost: cost(state, service),
                 failed_shares: scope.map(failed_shares).unwrap_or_default(),
                 shares: cache.get(&key).unwrap_or_else(|| capacity_only(service)),

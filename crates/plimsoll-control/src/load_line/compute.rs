@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_core::counts::HostSetCounts;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::planner::Plan;
 use plimsoll_core::planner::zone_plan::ZonePlan;
@@ -11,6 +12,7 @@ use plimsoll_core::planner::zone_plan::ZonePlan;
 use super::collect::{Collected, collect};
 use super::shares::{Rows, Shares};
 use super::{LoadLine, PlannedZone, Traffic, Unknown, ZoneLine, ZoneTraffic, target};
+use crate::config::Service;
 use crate::demand::OwnPlan;
 use crate::run::Context;
 use crate::server::Stopped;
@@ -98,10 +100,13 @@ pub(super) fn load_line(collected: Collected) -> LoadLine {
         planned(&shares.enforce)
     };
     let own_plan = collected.own_plan.as_deref();
+    let capacities = declared_capacity(&collected.service);
     let zone = |(locality, capacity_share): (&Locality, &f64)| ZoneLine {
         locality: locality.clone(),
         demand: demand.get(locality).copied().unwrap_or(0.0),
+        proxies: collected.proxies.get(locality).copied().unwrap_or(0),
         capacity_share: *capacity_share,
+        capacity: capacities.get(locality).copied(),
         line: capacity_share * total,
         above_line: above_line(&collected, locality),
         failed_share: collected.failed_shares.get(locality).copied(),
@@ -117,6 +122,7 @@ pub(super) fn load_line(collected: Collected) -> LoadLine {
         basis: delivered.basis,
         on_fallback: delivered.on_fallback,
         warming_up: delivered.warming_up,
+        objective: collected.service.goal.objective,
         target_utilization: own_plan.and_then(target),
         bill: own_plan.and_then(OwnPlan::zone_plan).map(ZonePlan::bill),
         cost: Arc::clone(&collected.cost),
@@ -129,6 +135,20 @@ pub(super) fn load_line(collected: Collected) -> LoadLine {
     };
     line.drop_needless_reasons();
     line
+}
+
+/// Returns what the healthy hosts of each zone serve at utilization 1; empty if nobody says.
+#[expect(clippy::cast_precision_loss, reason = "weights of hosts")]
+fn declared_capacity(service: &Service) -> BTreeMap<Locality, f64> {
+    let Some(of_host) = service.goal.capacity else {
+        return BTreeMap::new();
+    };
+    let counts = HostSetCounts::of_assignment(&service.assignment, 0, None);
+    let mut capacity = BTreeMap::new();
+    for slot in counts.localities {
+        *capacity.entry(slot.locality).or_default() += slot.healthy_weight as f64 * of_host.rate();
+    }
+    capacity
 }
 
 fn fails_only_from(plan: Option<&Plan>, zone: &Locality) -> Vec<Locality> {
@@ -148,7 +168,7 @@ fn all_zones(collected: &Collected) -> Vec<Locality> {
     let mut zones: HashSet<&Locality> = collected.shares.now.capacity.keys().collect();
     zones.extend(collected.shares.enforce.capacity.keys());
     zones.extend(collected.demand.keys());
-    zones.extend(&collected.proxies);
+    zones.extend(collected.proxies.keys());
     for (from, to, _) in &collected.flows {
         zones.extend([from, to]);
     }

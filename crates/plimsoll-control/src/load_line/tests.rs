@@ -25,6 +25,46 @@ pub(crate) fn lines_of(state: &State, cache: &ShareCache, now: Instant) -> LoadL
     LoadLines(collected.into_iter().map(load_line).collect())
 }
 
+/// A line of `orders` with these zones.
+pub(crate) fn line_of_zones(fleet: &str, zones: Vec<ZoneLine>) -> LoadLine {
+    LoadLine {
+        fleet: fleet.into(),
+        cluster: "orders".into(),
+        mode: Mode::Enforce,
+        ramp: 100,
+        basis: "measured_demand",
+        on_fallback: false,
+        warming_up: false,
+        objective: Objective::LEVEL,
+        target_utilization: None,
+        bill: None,
+        cost: Arc::default(),
+        withheld: FailingZones::default(),
+        undelivered: None,
+        zones,
+        seen: None,
+        now: Err(Unknown::NotComputed),
+        enforce: Err(Unknown::NotComputed),
+    }
+}
+
+/// A zone with one proxy, this demand, and this share of the capacity.
+pub(crate) fn zone_line(name: &str, demand: f64, capacity_share: f64) -> ZoneLine {
+    ZoneLine {
+        locality: Locality::zone_only(name),
+        demand,
+        proxies: 1,
+        capacity_share,
+        capacity: None,
+        line: 0.0,
+        above_line: None,
+        failed_share: None,
+        fails: false,
+        fails_only_from: Vec::new(),
+        planned: None,
+    }
+}
+
 /// A fleet of one proxy per zone that reports 50/35/15 requests per second.
 fn driver(service: &str, class: NodeClass) -> Driver {
     let mut driver = Driver::new(service);

@@ -23,7 +23,9 @@ fn line(seen: [f64; 3], now: [f64; 3]) -> LoadLine {
     let zones = ["a", "b", "c"].map(|name| ZoneLine {
         locality: Locality::zone_only(name),
         demand: 10.0,
+        proxies: 1,
         capacity_share: 1.0 / 3.0,
+        capacity: None,
         line: 10.0,
         above_line: None,
         failed_share: None,
@@ -41,6 +43,7 @@ fn line(seen: [f64; 3], now: [f64; 3]) -> LoadLine {
         basis: "measured_demand",
         on_fallback: false,
         warming_up: false,
+        objective: Default::default(),
         target_utilization: None,
         withheld: FailingZones::default(),
         undelivered: None,

@@ -10,7 +10,7 @@ use plimsoll_xds::yaml::ConfigError;
 use serde_json::{Value, json};
 
 use super::{Exit, ignore_broken_pipe};
-use crate::check::{Kind, Valid, Verdict};
+use crate::check::{Kind, Loss, Valid, Verdict, zone_loss};
 
 /// Validate configuration files and scenarios without running anything
 ///
@@ -32,6 +32,17 @@ pub(crate) struct Args {
     /// Print a JSON array with one object per file
     #[arg(long)]
     json: bool,
+    /// Scenarios only: also say how full the other zones would be without this one
+    #[arg(long, value_name = "ZONE")]
+    lose_zone: Option<String>,
+    /// With --lose-zone: the utilization above which the loss counts as a fault
+    #[arg(
+        long,
+        value_name = "RATIO",
+        default_value_t = 0.9,
+        requires = "lose_zone"
+    )]
+    max_utilization: f64,
 }
 
 const AFTER_HELP: &str = "\
@@ -39,6 +50,7 @@ Examples:
   plimsoll check control.yaml
   plimsoll check --kind cluster orders.yaml
   plimsoll check --json examples/*/*.yaml
+  plimsoll check --lose-zone b crates/plimsoll-sim/scenarios/bgp-skew.toml
 
 The kind is recognized from the extension (.toml is a scenario of sim) or from the top-level keys:
 `xds_servers` means a gRPC bootstrap, `own_locality` or `upstream` a scenario of explain,
@@ -56,11 +68,15 @@ struct Checked<'a> {
     /// `None` if the file cannot be read or recognized.
     kind: Option<Kind>,
     verdict: Verdict,
+    /// What `--lose-zone` finds in a valid scenario.
+    loss: Option<Loss>,
 }
 
 pub(super) fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<Exit> {
     let files = args.files.iter();
-    let checked: Vec<Checked<'_>> = files.map(|file| check_one(file, args.kind)).collect();
+    let checked: Vec<Checked<'_>> = files
+        .map(|file| check_one(file, args))
+        .collect::<Result<_, _>>()?;
     let written = if args.json {
         write_json(&checked, out)
     } else {
@@ -75,28 +91,43 @@ pub(super) fn run(args: &Args, out: &mut impl Write) -> anyhow::Result<Exit> {
     if !unusable.is_empty() {
         bail!("cannot check {}", unusable.join(", "));
     }
-    let valid = checked.iter().all(|one| one.verdict.is_ok());
+    let is_fine = |one: &Checked<'_>| {
+        one.verdict.is_ok() && !one.loss.as_ref().is_some_and(|loss| loss.exceeds)
+    };
+    let valid = checked.iter().all(is_fine);
     Ok(if valid { Exit::Ok } else { Exit::Failure })
 }
 
-fn check_one(file: &Path, kind: Option<Kind>) -> Checked<'_> {
+fn check_one<'a>(file: &'a Path, args: &Args) -> anyhow::Result<Checked<'a>> {
     let unusable = |error: ConfigError| Checked {
         file,
         kind: None,
         verdict: Err(vec![error.into()]),
+        loss: None,
     };
     let text = match plimsoll_serve::read_file(file) {
         Ok(text) => text,
-        Err(error) => return unusable(error.into()),
+        Err(error) => return Ok(unusable(error.into())),
     };
-    match kind.map_or_else(|| Kind::recognize(file, &text), Ok) {
-        Ok(kind) => Checked {
-            file,
-            kind: Some(kind),
-            verdict: kind.check(file, &text),
-        },
-        Err(error) => unusable(error),
-    }
+    let kind = match args.kind.map_or_else(|| Kind::recognize(file, &text), Ok) {
+        Ok(kind) => kind,
+        Err(error) => return Ok(unusable(error)),
+    };
+    let verdict = kind.check(file, &text);
+    let loss = match &args.lose_zone {
+        Some(zone) if verdict.is_ok() => {
+            let limit = args.max_utilization;
+            let loss = zone_loss(kind, file, &text, zone, limit);
+            Some(loss.map_err(anyhow::Error::msg)?)
+        }
+        _ => None,
+    };
+    Ok(Checked {
+        file,
+        kind: Some(kind),
+        verdict,
+        loss,
+    })
 }
 
 fn write_text(checked: &[Checked<'_>], out: &mut impl Write) -> io::Result<()> {
@@ -119,6 +150,9 @@ fn write_text(checked: &[Checked<'_>], out: &mut impl Write) -> io::Result<()> {
                     writeln!(out, "{}", line(one, fault))?;
                 }
             }
+        }
+        if let Some(loss) = &one.loss {
+            writeln!(out, "{file}: {}", loss.text)?;
         }
     }
     Ok(())
@@ -157,6 +191,9 @@ fn as_json(one: &Checked<'_>) -> Value {
         "kind": one.kind,
         "fine": one.verdict.is_ok(),
     });
+    if let Some(loss) = &one.loss {
+        json["without_zone"] = json!({ "text": loss.text, "exceeds": loss.exceeds });
+    }
     match &one.verdict {
         Ok(Valid { summary, warnings }) => {
             json["summary"] = json!(summary);

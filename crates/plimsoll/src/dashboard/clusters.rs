@@ -22,6 +22,7 @@ use plimsoll_core::time::Instant;
 
 use super::WallClock;
 use super::explanation_cache::{ClusterExplanation, ExplanationCache};
+use super::zone_loss::Losses;
 
 /// Maximum number of entries (fleets times services); the first entries by name are kept.
 pub(super) const MAX: usize = 500;
@@ -36,6 +37,7 @@ pub(super) fn clusters(
 ) -> Vec<ClusterState> {
     cache.begin(state);
     let services = || state.shown_services();
+    let losses = Losses::new(lines, state.config().operation.evacuation.max_utilization);
     let cost = &state.config().operation.cost;
     let fleets: Vec<&Arc<str>> = state.fleets().iter().map(|(name, _)| name).collect();
     if fleets.is_empty() {
@@ -81,6 +83,7 @@ pub(super) fn clusters(
             cluster.target_utilization = line.target_utilization;
             add_prices(&mut cluster, &line.cost, cost);
         }
+        losses.add_to(&mut cluster);
         cluster
     };
     pairs.take(MAX).map(cluster).collect()

@@ -127,6 +127,9 @@ impl Renderer {
         if let Some(line) = crossing(cluster) {
             section.push_str(&self.line("  ", &line, Tone::Plain));
         }
+        if let Some((tone, line)) = worst_loss(cluster) {
+            section.push_str(&self.line("  ", &line, tone));
+        }
         for line in compare::lines(cluster) {
             section.push_str(&self.line("  ", &line, Tone::Plain));
         }
@@ -324,6 +327,18 @@ fn failed(zone: &ZoneState) -> Cell {
 
 fn known(text: Option<String>) -> Cell {
     text.map_or_else(Cell::none, Cell::plain)
+}
+
+/// Says which zone the service can least do without.
+fn worst_loss(cluster: &ClusterState) -> Option<(Tone, String)> {
+    let losses = cluster.zones.iter().filter_map(|zone| zone.loss.as_ref());
+    let worst = losses.max_by(|a, b| a.severity().total_cmp(&b.severity()))?;
+    let tone = if worst.exceeds {
+        Tone::Warning
+    } else {
+        Tone::Plain
+    };
+    Some((tone, worst.text.clone()))
 }
 
 /// Describes the traffic between zones, if there is any.

@@ -40,6 +40,8 @@ pub(super) fn of_state(
         values.add("cluster_ramp_percent", &[service.name()], ramp);
     }
     add_planned(&mut values, state);
+    let max_utilization = state.config().operation.evacuation.max_utilization;
+    values.add("zone_loss_limit_ratio", &[], max_utilization);
     for source in SourceId::ALL {
         values.add("ignored_services", &[source.label()], 0);
     }

@@ -258,7 +258,9 @@ mod tests {
         let zone = |number: usize| ZoneLine {
             locality: Locality::zone_only(&format!("{number:02}")),
             demand: 0.0,
+            proxies: 1,
             capacity_share: 0.0,
+            capacity: None,
             line: 0.0,
             above_line: None,
             failed_share: None,
@@ -273,6 +275,7 @@ mod tests {
             ramp: 100,
             basis: "host_counts",
             on_fallback: false,
+            objective: Default::default(),
             target_utilization: None,
             bill: None,
             cost: std::sync::Arc::default(),

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use plimsoll_admin::api::{PlannedCost, TotalLoad, ZoneLoad, rounded};
+use plimsoll_admin::zone_loss::ZoneLosses;
 use plimsoll_core::planner::cost::{Cost, PairPrice};
 
 use super::super::responses::{self, Load, Prices};
 use super::{ListQuery, mode_name};
 use crate::load_line::{LoadLine, LoadLines, PlannedZone, Traffic, ZoneLine, ZoneTraffic};
+use crate::zone_loss::ServiceLosses;
 
 /// Lists the load lines that match the query, by fleet and cluster.
 pub(in crate::admin) fn load(lines: &LoadLines, general: &Cost, query: &ListQuery) -> Load {
@@ -24,6 +26,26 @@ pub(in crate::admin) fn load(lines: &LoadLines, general: &Cost, query: &ListQuer
         offset: query.offset,
         cost: prices(general),
         load_lines: shown.map(load_line).collect(),
+    }
+}
+
+/// Lists what services would be without each of their zones, by name.
+pub(in crate::admin) fn zone_losses(
+    lines: &LoadLines,
+    max_utilization: f64,
+    query: &ListQuery,
+) -> ZoneLosses {
+    let losses = lines.losses();
+    let is_asked = |losses: &&ServiceLosses| {
+        let name = query.name.as_deref();
+        name.is_none_or(|name| *losses.service.cluster == *name)
+    };
+    let asked: Vec<&ServiceLosses> = losses.iter().filter(is_asked).collect();
+    let page = asked.iter().skip(query.offset).take(query.limit);
+    ZoneLosses {
+        total: asked.len(),
+        offset: query.offset,
+        services: page.map(|losses| losses.shown(max_utilization)).collect(),
     }
 }
 

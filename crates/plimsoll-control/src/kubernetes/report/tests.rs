@@ -144,7 +144,9 @@ fn line(zones: &[(&str, f64, f64)]) -> LoadLine {
     let zone = |(name, demand, line): &(&str, f64, f64)| ZoneLine {
         locality: Locality::new("r", name, ""),
         demand: *demand,
+        proxies: 1,
         capacity_share: 0.0,
+        capacity: None,
         line: *line,
         above_line: None,
         failed_share: None,
@@ -160,6 +162,7 @@ fn line(zones: &[(&str, f64, f64)]) -> LoadLine {
         basis: "measured_demand",
         on_fallback: false,
         warming_up: false,
+        objective: Default::default(),
         target_utilization: None,
         bill: None,
         cost: Arc::default(),

@@ -11,6 +11,7 @@ import * as compare from './compare.js';
 import * as cost from './cost.js';
 import * as whatif from './whatif.js';
 import * as nodes from './nodes.js';
+import * as evacuation from './evacuation.js';
 import * as replicas from './replicas.js';
 import * as verdict from './verdict.js';
 
@@ -64,6 +65,7 @@ function render() {
     overview.tiles(state, cluster);
   }
   nodes.show(state);
+  evacuation.show(state);
   replicas.show(state);
   for (const link of document.querySelectorAll('.sections a')) {
     link.hidden = Boolean(byId(link.hash.slice(1)).closest('[hidden]'));
@@ -123,6 +125,7 @@ map.start(draw);
 zones.start(draw);
 history.start(draw);
 nodes.start(draw);
+evacuation.start();
 replicas.start();
 cost.start(draw);
 whatif.start(() => state, current);

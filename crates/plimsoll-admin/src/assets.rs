@@ -33,7 +33,7 @@ macro_rules! asset {
 pub(crate) const INDEX: Asset = asset!("index.html", "text/html; charset=utf-8");
 
 /// All files that the dashboard page loads.
-pub(crate) const FILES: [Asset; 18] = [
+pub(crate) const FILES: [Asset; 19] = [
     asset!("style.css", "text/css; charset=utf-8"),
     asset!("icon.svg", "image/svg+xml"),
     asset!("app.js", JAVASCRIPT),
@@ -41,6 +41,7 @@ pub(crate) const FILES: [Asset; 18] = [
     asset!("compare.js", JAVASCRIPT),
     asset!("cost.js", JAVASCRIPT),
     asset!("dom.js", JAVASCRIPT),
+    asset!("evacuation.js", JAVASCRIPT),
     asset!("format.js", JAVASCRIPT),
     asset!("history.js", JAVASCRIPT),
     asset!("map.js", JAVASCRIPT),

@@ -38,6 +38,8 @@ pub struct DashboardState {
     pub nodes: Option<Vec<NodeState>>,
     /// Replicas of the control plane; `None` if the host has no store that they share.
     pub replicas: Option<ReplicasState>,
+    /// Zones with their state; `None` if the host cannot take zones out of use.
+    pub evacuation: Option<Vec<ZoneOrder>>,
     /// Recent events, newest first.
     pub events: Vec<EventState>,
     /// Actions that the viewer can trigger.
@@ -48,6 +50,28 @@ pub struct DashboardState {
     pub what_if: bool,
     /// Whether the host can explain single zones.
     pub explain: bool,
+}
+
+/// Whether a zone is in use, and why not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct ZoneOrder {
+    /// `REGION/ZONE`, or `ZONE` without region.
+    pub zone: String,
+    /// `in_service`, `suspect`, `draining`, `out` or `returning`.
+    pub state: String,
+    /// Percent of its hosts that are out of use by the order.
+    pub drained_percent: u32,
+    /// Hosts of all services there.
+    pub hosts: usize,
+    pub hosts_in_use: usize,
+    /// Why it is not in service, and who said so.
+    pub reason: Option<String>,
+    /// Name of the zone in the order, to return it.
+    pub ordered_as: Option<String>,
+    /// When it returns by itself.
+    pub until_unix_ms: Option<u64>,
 }
 
 /// A problem that needs attention.

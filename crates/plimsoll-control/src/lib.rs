@@ -18,6 +18,7 @@ pub mod consul;
 mod counters;
 pub mod delivery;
 pub mod demand;
+pub mod evacuation;
 pub mod events;
 pub mod explain;
 pub mod fleet;

@@ -139,6 +139,16 @@ plimsoll_core::log_lines! {
     /// last load reports until it can.
     STORE_LOST = Warn, "store unreachable; continuing with the last known state",
         "Look at etcd, and at the network to its members; `reason` has the last error.";
+    /// A zone is taken out of use, is out, or is back.
+    ZONE_MOVED = Info, "zone moved", "";
+    /// Somebody returns a zone to service.
+    ZONE_RETURNS = Info, "zone returns", "";
+    /// A drain does not fit any more, because demand grew or capacity was lost: it stays where it is.
+    ZONE_HELD = Warn, "drain of a zone held",
+        "Add hosts in the other zones, or return the zone; `reason` has the figure.";
+    /// Orders about zones cannot be kept: a restart forgets those that changed.
+    STATE_FILE_FAILED = Warn, "state file cannot be written",
+        "Look at the directory of `evacuation.state_file`, and its rights.";
     /// The store cannot be reached since the start. Returning proxies keep the weights that they
     /// have, new ones get host counts.
     STORE_UNREACHABLE = Warn, "store cannot be reached; demand of other replicas is unknown",

@@ -26,7 +26,9 @@ use plimsoll_xds::replica::{NodeRecord, ReplicaRecord};
 use crate::fleet::StreamKind;
 use delayed::DelayedWrites;
 pub(crate) use messages::Effect;
-pub use messages::{PlanKey, Proposal, StoreInput, StoreSnapshot, StoredNode, StoredPlan, Write};
+pub use messages::{
+    OrderInput, PlanKey, Proposal, StoreInput, StoreSnapshot, StoredNode, StoredPlan, Write,
+};
 use table::{Owner, SharedNode, Table};
 
 /// How long a node counts after its load reporting stream to this replica closed: it may be moving
@@ -299,6 +301,8 @@ impl Replicas {
             StoreInput::PlanPut(_)
             | StoreInput::PlanDeleted(_)
             | StoreInput::PlanTooLarge { .. } => {}
+            // The owner of services has them.
+            StoreInput::Order(_) => {}
             StoreInput::LeaseChanged => self.writes.extend(self.table.owned_keys()),
             StoreInput::Disconnected(_) => {
                 self.connected = false;

@@ -29,6 +29,7 @@ use tokio::task::{JoinError, JoinHandle};
 use crate::audit::Audit;
 use crate::certificates;
 use crate::config::{ControlConfig, IncomingLimits, Insecure, Limits, Otlp};
+use crate::evacuation::{StateFile, guard};
 use crate::load_line::ShareCache;
 use crate::reload::{ReloadRequest, ReloadRequests};
 use crate::server::{self, Handle, LoadReporting, Writer, start_with};
@@ -154,6 +155,17 @@ impl Control {
         let store = store(&config, replica, address, &handle).map_err(unusable)?;
         set_relay_connector(&handle, &config).map_err(unusable)?;
         listeners.watch_certificates(&handle);
+        if let Some(path) = &config.operation.evacuation.state_file {
+            let orders = StateFile::new(path.clone()).load().map_err(|error| {
+                let what = format!("evacuation.state_file {}", path.display());
+                RunError::Failed(what, error.into())
+            })?;
+            // Before any proxy connects: the writer takes messages in order.
+            handle
+                .adopt_orders(orders)
+                .await
+                .map_err(|stopped| RunError::Failed("cannot start".to_owned(), stopped.into()))?;
+        }
         let bound = Bound {
             xds: address,
             admin: admin_address,
@@ -199,9 +211,13 @@ impl Control {
         let options = server_options(&self.config.operation.limits);
         let otlp = self.config.operation.otlp.clone();
         let limits = within_files(self.config.operation.limits.incoming, open_files_limit());
+        let state_file = self.config.operation.evacuation.state_file.clone();
+        let state_file = state_file.map(StateFile::new);
         let edits = Edits::new(self.options, &self.config, context.clone());
         let supervisor = handle.supervisor().clone();
         let edits = supervisor.spawn("files", edits.apply_all(self.source, self.reloads));
+        let zones = guard(context.clone(), state_file, handle.zones_changed());
+        let zones = supervisor.spawn("zones", zones);
         #[cfg(feature = "etcd")]
         let store = self
             .store
@@ -252,7 +268,11 @@ impl Control {
             }
         }
         stopping.cancel();
-        for task in [Some(edits), store].into_iter().chain(admin).flatten() {
+        for task in [Some(edits), Some(zones), store]
+            .into_iter()
+            .chain(admin)
+            .flatten()
+        {
             let _ = task.await;
         }
         // The writer exits because the last handle has been dropped.

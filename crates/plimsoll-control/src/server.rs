@@ -18,19 +18,21 @@ mod writer;
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_core::evacuation::Order;
 use plimsoll_core::log_line;
 use plimsoll_core::model::load_report::ClusterStats;
 use plimsoll_core::time::Instant;
 use plimsoll_serve::Administrators;
 use plimsoll_xds::driver::{ClientIdentity, LrsInstructions};
 use plimsoll_xds::node::NodeInfo;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tonic::Status;
 
 use crate::audit::Audit;
 use crate::certificates::Certificates;
 use crate::config::{ControlConfig, Relay};
 use crate::counters::Counters;
+use crate::evacuation::{Commanded, ZoneCommand};
 use crate::events::{Events, RecentEvents};
 use crate::fleet::{OpenRefusal, Peer, StreamKind};
 use crate::identity::Rules;
@@ -77,6 +79,8 @@ struct Shared {
     audit: Audit,
     certificates: Certificates,
     supervisor: Supervisor,
+    /// Notified when an order about a zone is to be kept.
+    zones_changed: Arc<Notify>,
     /// `None` without a store.
     store: Option<Arc<StoreLink>>,
 }
@@ -109,6 +113,14 @@ pub(crate) enum Message {
         by: Arc<str>,
     },
     Services(ServiceChanges),
+    Zone {
+        command: ZoneCommand,
+        /// Who gives it, for the audit.
+        by: Arc<str>,
+        reply: oneshot::Sender<Commanded>,
+    },
+    /// Orders of the state file.
+    Orders(Vec<Order>),
     Inspect(Inspection),
 }
 
@@ -182,6 +194,28 @@ impl Handle {
             self.discovery.listed(source);
         }
         Ok(())
+    }
+
+    /// Takes a zone out of use, or returns it.
+    pub(crate) async fn command(
+        &self,
+        command: ZoneCommand,
+        by: &str,
+    ) -> Result<Commanded, Stopped> {
+        let (reply, response) = oneshot::channel();
+        let by = by.into();
+        self.send(Message::Zone { command, by, reply }).await?;
+        response.await.map_err(|_| Stopped)
+    }
+
+    /// Takes over the orders of the state file.
+    pub(crate) async fn adopt_orders(&self, orders: Vec<Order>) -> Result<(), Stopped> {
+        self.send(Message::Orders(orders)).await
+    }
+
+    /// Returns what is notified when an order about a zone is to be kept.
+    pub(crate) fn zones_changed(&self) -> Arc<Notify> {
+        Arc::clone(&self.shared.zones_changed)
     }
 
     /// Returns which services were discovered, and whether proxies wait for them.

@@ -15,6 +15,8 @@ mod configuration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use plimsoll_core::evacuation::{Drained, without_drained};
+
 use crate::config::{ControlConfig, Service};
 use crate::sources::SourceId;
 
@@ -99,6 +101,8 @@ pub struct Services {
     /// Objects that services in force come from.
     objects: Arc<BTreeMap<Arc<str>, Arc<str>>>,
     ignored: BTreeSet<(SourceId, Arc<str>)>,
+    /// What is left out of their endpoints.
+    drained: Drained,
     changed: ChangedServices,
     conflicts: VecDeque<Conflict>,
 }
@@ -123,6 +127,25 @@ impl Services {
             }
             self.merge(name);
         }
+    }
+
+    /// Leaves out the endpoints that are drained, and puts back those that are not any more.
+    pub(crate) fn handle_drained(&mut self, drained: Drained) {
+        self.drained = drained;
+        let names: BTreeSet<Arc<str>> = self.whole().map(|(name, _)| Arc::clone(name)).collect();
+        for name in names {
+            self.merge(name);
+        }
+    }
+
+    /// Returns every service of the source with the highest precedence, with all its endpoints.
+    pub fn whole(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<Service>)> {
+        self.in_force.keys().filter_map(|name| {
+            let mut found = SourceId::ALL
+                .into_iter()
+                .filter_map(|source| self.by_source.get(&source)?.get(name));
+            Some((name, &found.next()?.service))
+        })
     }
 
     /// Returns which services in force changed since the last call; `None` if none did.
@@ -168,7 +191,8 @@ impl Services {
         let mut having = SourceId::ALL.into_iter().filter_map(found);
         let first = having.next();
         let others: Vec<SourceId> = having.map(|(source, _)| source).collect();
-        let after = first.map(|(_, found)| &found.service);
+        let left = first.map(|(_, found)| in_use(&found.service, &self.drained));
+        let after = left.as_ref();
         let object = first.and_then(|(_, found)| found.object.as_ref());
         replace(&mut self.objects, &name, object, |one, other| one == other);
         let extent = compare(self.in_force.get(&name), after);
@@ -196,6 +220,14 @@ impl Services {
                 });
             }
         }
+    }
+}
+
+/// Returns a service without the endpoints that are drained.
+fn in_use(service: &Arc<Service>, drained: &Drained) -> Arc<Service> {
+    match without_drained(&service.assignment, drained) {
+        Some(left) => Arc::new(service.with_endpoints(left)),
+        None => Arc::clone(service),
     }
 }
 

@@ -116,6 +116,17 @@ impl ClusterSettings {
         }
     }
 
+    /// Returns settings by which hosts that left the assignment get no requests any more, if these
+    /// differ.
+    pub(crate) fn for_removed_hosts(&self) -> Option<Self> {
+        if !self.has_health_checks() || self.message.ignore_health_on_host_removal {
+            return None;
+        }
+        let mut settings = self.clone();
+        settings.message.ignore_health_on_host_removal = true;
+        Some(settings)
+    }
+
     /// Whether proxies check the hosts, whatever becomes of their requests.
     pub(crate) const fn has_health_checks(&self) -> bool {
         !self.message.health_checks.is_empty()

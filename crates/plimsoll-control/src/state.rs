@@ -17,6 +17,7 @@ mod queries;
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_core::evacuation::{Order, ZoneName};
 use plimsoll_core::model::load_report::ClusterStats;
 use plimsoll_core::time::Instant;
 use plimsoll_xds::lrs::LrsTraffic;
@@ -24,11 +25,12 @@ use plimsoll_xds::node::NodeInfo;
 
 use crate::config::ControlConfig;
 use crate::demand::{Demand, SharedMember};
+use crate::evacuation::{Commanded, ZoneCommand};
 use crate::events::EventQueue;
 use crate::fleet::{MemberKey, Membership, OpenRefusal, Peer, StreamKind};
 use crate::output::{Inputs, Output, Outputs};
 use crate::relay::RelayedResource;
-use crate::replicas::{NodeKey, PlanKey, Proposal, StoreInput, Write};
+use crate::replicas::{NodeKey, OrderInput, PlanKey, Proposal, StoreInput, Write};
 use crate::services::{Configuration, ServiceChanges};
 
 pub use crate::events::ControlEvent;
@@ -65,8 +67,11 @@ impl State {
 
     /// Sets the Unix time of `Instant::ORIGIN`, for timestamps in LRS responses.
     #[must_use]
-    pub const fn with_unix_origin(mut self, since_epoch: Duration) -> Self {
+    pub fn with_unix_origin(mut self, since_epoch: Duration, now: Instant) -> Self {
         self.outputs.set_unix_origin(since_epoch);
+        self.services.start_zones(since_epoch, now);
+        self.apply_change(now);
+        self.collect_events(now);
         self
     }
 
@@ -82,7 +87,7 @@ impl State {
 
     /// Activates a new configuration and updates all outputs.
     pub fn handle_config(&mut self, config: Arc<ControlConfig>, now: Instant) {
-        self.services.handle_config(config);
+        self.services.handle_config(config, now);
         self.apply_change(now);
         self.settle(now);
     }
@@ -92,6 +97,26 @@ impl State {
         self.services.handle_services(changes);
         self.apply_change(now);
         self.settle(now);
+    }
+
+    /// Takes a zone out of use, or returns it.
+    pub(crate) fn handle_command(&mut self, command: ZoneCommand, now: Instant) -> Commanded {
+        let done = self.services.handle_command(command, now);
+        self.apply_change(now);
+        self.settle(now);
+        done
+    }
+
+    /// Takes over orders that are kept, in the store or in a file.
+    pub(crate) fn handle_orders(&mut self, input: OrderInput, now: Instant) {
+        self.services.handle_orders(input, now);
+        self.apply_change(now);
+        self.settle(now);
+    }
+
+    /// Returns an order to keep; `None` as the order if it is to be deleted.
+    pub(crate) fn poll_order_record(&mut self) -> Option<(ZoneName, Option<Order>)> {
+        self.services.poll_record()
     }
 
     /// Updates the policy or endpoints of a cluster of the relayed server.
@@ -152,6 +177,10 @@ impl State {
 
     /// Handles a change in the store, or of the connection to it.
     pub fn handle_store(&mut self, input: StoreInput, now: Instant) {
+        if let StoreInput::Order(input) = input {
+            self.handle_orders(input, now);
+            return;
+        }
         let change = self.demand.handle_store(input, now);
         self.apply_members(now);
         let is_connected = self.demand.is_connected();
@@ -162,6 +191,8 @@ impl State {
 
     /// Processes timers that have expired.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.services.handle_timeout(now);
+        self.apply_change(now);
         self.demand.handle_replicas_timeout(now);
         self.apply_members(now);
         self.demand.handle_planner_timeout(now);
@@ -202,7 +233,11 @@ impl State {
 
     /// Returns when to call [`State::handle_timeout`]; may be in the past.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let deadlines = [self.demand.poll_timeout(), self.fleets.poll_timeout()];
+        let deadlines = [
+            self.services.poll_timeout(),
+            self.demand.poll_timeout(),
+            self.fleets.poll_timeout(),
+        ];
         deadlines.into_iter().flatten().min()
     }
 

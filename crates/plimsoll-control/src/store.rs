@@ -9,6 +9,11 @@ mod key;
     not(feature = "etcd"),
     allow(dead_code, reason = "only the client of etcd takes records out")
 )]
+mod orders;
+#[cfg_attr(
+    not(feature = "etcd"),
+    allow(dead_code, reason = "only the client of etcd takes records out")
+)]
 mod outbox;
 #[cfg_attr(
     not(feature = "etcd"),
@@ -26,6 +31,7 @@ use tokio::sync::Notify;
 pub(crate) use etcd::EtcdStore;
 #[cfg(feature = "etcd")]
 pub(crate) use key::{decode_part, encode_part};
+pub(crate) use orders::PendingOrders;
 #[cfg(feature = "etcd")]
 pub(crate) use outbox::PendingWrite;
 pub(crate) use outbox::{Outbox, TooLarge};
@@ -54,6 +60,8 @@ pub struct StoreLink {
     /// Notified when the writer has added to `outbox`.
     pub(crate) changed: Notify,
     pub(crate) proposals: Proposals,
+    /// Orders about zones.
+    pub(crate) orders: PendingOrders,
     /// Notified when the writer has added to `proposals`.
     pub(crate) proposed: Notify,
 }

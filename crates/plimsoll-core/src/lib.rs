@@ -100,6 +100,7 @@ pub mod edf;
 pub mod embed;
 #[doc(hidden)]
 pub mod endpoint_picking;
+pub mod evacuation;
 pub mod event;
 pub mod explain;
 pub mod host;

@@ -41,6 +41,11 @@ impl AdminToken {
         Ok(Self(token.to_owned()))
     }
 
+    /// Returns the secret, for a request that carries it.
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+
     /// Whether a request carries the token.
     fn is_in(&self, request: &Request) -> bool {
         let given = request.headers().get(AUTHORIZATION).and_then(|value| {

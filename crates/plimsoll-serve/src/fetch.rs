@@ -1,15 +1,17 @@
-//! HTTP GET without TLS, for commands that read an admin address.
+//! HTTP without TLS, for commands that use an admin address.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, anyhow};
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Empty, Limited};
+use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
+
+use crate::AdminToken;
 
 const MAX_BODY_BYTES: usize = 64 << 20;
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -67,6 +69,18 @@ impl std::fmt::Display for NoAnswer {
 
 impl std::error::Error for NoAnswer {}
 
+/// The server refused the request, for this reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused(String);
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Refused {}
+
 /// Explains an answer that is not HTTP/1.1.
 fn not_http(error: hyper::Error) -> anyhow::Error {
     // What arrives before the request is sent cancels it.
@@ -81,30 +95,78 @@ fn not_http(error: hyper::Error) -> anyhow::Error {
 
 /// Fetches `path` and returns the body of a successful response.
 pub async fn get(address: &AdminAddress, path: &str) -> anyhow::Result<Bytes> {
-    tokio::time::timeout(TIMEOUT, get_without_timeout(address, path))
+    let request = http::Request::get(path).body(Full::default())?;
+    send(address, path, request).await
+}
+
+/// Posts JSON to `path`, with the admin token if there is one, and returns the body of a successful
+/// response. If the server refuses the request, the error is its reason.
+pub async fn post(
+    address: &AdminAddress,
+    path: &str,
+    json: Bytes,
+    token: Option<&AdminToken>,
+) -> anyhow::Result<Bytes> {
+    let mut request = http::Request::post(path)
+        .header(http::header::CONTENT_TYPE, "application/json")
+        .body(Full::new(json))?;
+    if let Some(token) = token {
+        let value = http::HeaderValue::try_from(format!("Bearer {}", token.reveal()))?;
+        request
+            .headers_mut()
+            .insert(http::header::AUTHORIZATION, value);
+    }
+    send(address, path, request).await
+}
+
+async fn send(
+    address: &AdminAddress,
+    path: &str,
+    request: http::Request<Full<Bytes>>,
+) -> anyhow::Result<Bytes> {
+    tokio::time::timeout(TIMEOUT, send_without_timeout(address, request))
         .await
         .unwrap_or_else(|_| Err(NoAnswer.into()))
         .with_context(|| format!("http://{address}{path}"))
 }
 
-async fn get_without_timeout(address: &AdminAddress, path: &str) -> anyhow::Result<Bytes> {
+/// Returns the reason in the body of a refusal.
+fn reason(body: &[u8]) -> Option<String> {
+    let json: serde_json::Value = serde_json::from_slice(body).ok()?;
+    let error = json.get("error")?.as_str()?;
+    Some(
+        match json.get("field").and_then(serde_json::Value::as_str) {
+            Some(field) => format!("{field}: {error}"),
+            None => error.to_owned(),
+        },
+    )
+}
+
+async fn send_without_timeout(
+    address: &AdminAddress,
+    mut request: http::Request<Full<Bytes>>,
+) -> anyhow::Result<Bytes> {
     let stream = TcpStream::connect(&address.host_and_port).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    let request = http::Request::get(path)
-        .header(http::header::HOST, &address.host_and_port)
-        .header(http::header::ACCEPT, "application/json")
-        .body(Empty::<Bytes>::new())?;
+    let host = http::HeaderValue::try_from(&address.host_and_port)?;
+    request.headers_mut().insert(http::header::HOST, host);
+    let accept = http::HeaderValue::from_static("application/json");
+    request.headers_mut().insert(http::header::ACCEPT, accept);
     let answer = async {
         let response = sender.send_request(request).await.map_err(not_http)?;
         let status = response.status();
-        if !status.is_success() {
-            bail!("unexpected status {status}");
-        }
         let body = Limited::new(response.into_body(), MAX_BODY_BYTES)
             .collect()
             .await
-            .map_err(|error| anyhow!("{error}"))?;
-        Ok(body.to_bytes())
+            .map_err(|error| anyhow!("{error}"))?
+            .to_bytes();
+        if !status.is_success() {
+            return Err(match reason(&body) {
+                Some(reason) if status.is_client_error() => Refused(reason).into(),
+                _ => anyhow!("unexpected status {status}"),
+            });
+        }
+        Ok(body)
     };
     // The connection must be polled while we wait for the response. Ignore its end: the response
     // may still be buffered, and without a response `send_request` fails.

@@ -19,6 +19,7 @@ mod report;
 mod schema;
 mod sim;
 mod top;
+mod zone;
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -58,6 +59,7 @@ enum Command {
     Schema(schema::Args),
     Sim(sim::Args),
     Top(top::Args),
+    Zone(zone::Args),
     #[cfg(feature = "vectors")]
     #[command(hide = true)]
     Vectors(plimsoll_conformance::command::Args),
@@ -89,6 +91,8 @@ Examples:
   plimsoll schema control             print the JSON Schema of a file, for editors
   plimsoll audit                      show what was changed and refused, and by whom
   plimsoll top localhost:18001        watch zones and their load in the terminal
+  plimsoll zone drain zone-b --for 30m --reason power
+                                      take a zone out of use, if the others have room
   plimsoll report localhost:18001     which zones may be lost, as a page to send to others
 
 Exit codes:
@@ -131,6 +135,7 @@ pub(crate) fn run(cli: Cli, out: &mut impl Write) -> anyhow::Result<Exit> {
         Command::Schema(args) => schema::run(&args, out),
         Command::Sim(args) => sim::run(&args, out),
         Command::Top(args) => top::run(&args, out),
+        Command::Zone(args) => zone::run(&args, out),
         #[cfg(feature = "vectors")]
         Command::Vectors(args) => plimsoll_conformance::command::run(&args, out)
             .map(|passed| if passed { Exit::Ok } else { Exit::Failure }),

@@ -217,6 +217,7 @@ fn document(
         clusters: clusters::clusters(state, observed.wall_clock, cache, &observed.lines, now),
         nodes: Some(nodes),
         replicas: replicas::table(state, observed.wall_clock),
+        evacuation: Some(zone_loss::orders(state, &observed.lines, now)),
         events: events.collect(),
         actions: Vec::new(),
         one_proxy: false,

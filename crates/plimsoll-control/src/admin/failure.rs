@@ -4,9 +4,11 @@ use axum::Json;
 use axum::extract::rejection::{BytesRejection, QueryRejection};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use plimsoll_core::evacuation::Refusal;
 use plimsoll_core::units::FieldError;
 
 use super::responses;
+use crate::evacuation::EvacuationError;
 use crate::explain::ExplainError;
 use crate::server::Stopped;
 
@@ -51,6 +53,19 @@ impl From<ExplainError> for ApiError {
             ExplainError::Question(error) => error.into(),
             busy @ ExplainError::Busy => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, busy.to_string())
+            }
+        }
+    }
+}
+
+impl From<EvacuationError> for ApiError {
+    fn from(error: EvacuationError) -> Self {
+        match error {
+            EvacuationError::Stopped(stopped) => stopped.into(),
+            EvacuationError::Question(error) => error.into(),
+            EvacuationError::Refused(Refusal::Invalid(error)) => error.into(),
+            EvacuationError::Refused(refusal) => {
+                Self::new(StatusCode::CONFLICT, refusal.to_string())
             }
         }
     }

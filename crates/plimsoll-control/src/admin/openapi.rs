@@ -14,6 +14,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::{responses, routes};
+use crate::evacuation::{DrainAnswer, DrainBody, OrderRecord, ReturnBody, ZoneList};
 
 /// Where the types are in the description.
 const COMPONENTS: &str = "/components/schemas";
@@ -72,7 +73,7 @@ impl Operation {
 
 /// Every path that responds with text or JSON; a test compares them with the routes.
 #[rustfmt::skip]
-static OPERATIONS: [Operation; 17] = [
+static OPERATIONS: [Operation; 20] = [
     text("/healthz", "text/plain"),
     text("/readyz", "text/plain"),
     text("/metrics", "application/openmetrics-text"),
@@ -88,6 +89,9 @@ static OPERATIONS: [Operation; 17] = [
     json::<ZoneLosses>("/api/v1/zone-loss").with_query::<routes::ZoneLossQuery>(),
     json::<responses::Explained>("/api/v1/explain").with_query::<routes::ExplainQuery>(),
     json::<responses::Audit>("/api/v1/audit").with_query::<routes::AuditQuery>(),
+    json::<ZoneList>("/api/v1/zones"),
+    json::<DrainAnswer>("/api/v1/zones/drain").with_body::<DrainBody>(),
+    json::<OrderRecord>("/api/v1/zones/return").with_body::<ReturnBody>(),
     json::<WhatIf>("/api/v1/what-if").with_body::<WhatIfQuestion>(),
     json::<responses::Reloaded>("/api/v1/reload").with_query::<routes::ReloadQuery>(),
     json::<HistoryResponse>(HISTORY_PATH.0).with_query::<HistoryQuery>(),

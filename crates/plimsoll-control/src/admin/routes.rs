@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 
 use super::failure::{ApiError, body_error};
 use super::{metrics, report, responses};
+use crate::evacuation::{DrainBody, ReturnBody};
 use crate::explain::Question;
 use crate::load_line::LoadLine;
 use crate::replicas::Replicas;
@@ -64,6 +65,13 @@ pub fn router() -> AdminRouter<Context> {
             "Why proxies of a zone route as they do", explain_page)
         .get("/api/v1/audit", "service=SERVICE&offset=0&limit=100",
             "What was changed and refused, by whom, and when proxies had accepted it", audit)
+        .get("/api/v1/zones", "",
+            "Zones with their state, and why they are out of use", zones)
+        .action("/api/v1/zones/drain", "",
+            "Takes a zone out of use step by step, or only tells what that would do (`dry_run`). \
+             409 if it is refused", drain)
+        .action("/api/v1/zones/return", "",
+            "Returns a zone to service, by slow start", give_back)
         .post("/api/v1/what-if", "",
             "Traffic shares now and after a hypothetical change", what_if)
         .action("/api/v1/reload", "allow_removal=false",
@@ -419,6 +427,42 @@ async fn explain_page(
     })))
 }
 
+async fn zones(Extracted(context): Extracted<Context>) -> ApiResult {
+    Ok(Json(json!(context.zones().await?)))
+}
+
+async fn drain(
+    Extracted(context): Extracted<Context>,
+    caller: Option<Extension<Caller>>,
+    body: Result<Bytes, BytesRejection>,
+) -> ApiResult {
+    let body: DrainBody = read(&body?)?;
+    Ok(Json(json!(context.drain(body, &by(caller)).await?)))
+}
+
+async fn give_back(
+    Extracted(context): Extracted<Context>,
+    caller: Option<Extension<Caller>>,
+    body: Result<Bytes, BytesRejection>,
+) -> ApiResult {
+    let body: ReturnBody = read(&body?)?;
+    Ok(Json(json!(context.give_back(&body, &by(caller)).await?)))
+}
+
+/// Reads a body; the error names the field.
+fn read<T: serde::de::DeserializeOwned>(bytes: &Bytes) -> Result<T, ApiError> {
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    serde_path_to_error::deserialize(&mut json).map_err(body_error)
+}
+
+/// Who sent a command, for the audit.
+fn by(caller: Option<Extension<Caller>>) -> String {
+    caller.map_or_else(
+        || "an unknown caller".to_owned(),
+        |Extension(Caller(caller))| caller,
+    )
+}
+
 #[derive(Debug, Default, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
@@ -445,8 +489,5 @@ async fn what_if(
     Extracted(context): Extracted<Context>,
     body: Result<Bytes, BytesRejection>,
 ) -> ApiResult {
-    let bytes = body?;
-    let mut json = serde_json::Deserializer::from_slice(&bytes);
-    let question = serde_path_to_error::deserialize(&mut json).map_err(body_error)?;
-    Ok(Json(json!(context.what_if(question).await?)))
+    Ok(Json(json!(context.what_if(read(&body?)?).await?)))
 }

@@ -29,6 +29,7 @@ mod load;
 #[cfg(feature = "schema")]
 mod openapi;
 mod pages;
+mod zones;
 
 use super::*;
 use crate::config::{ConfigFile, ControlConfig};

@@ -110,6 +110,17 @@ pub struct BesidePolicy {
 }
 
 impl Service {
+    /// Returns the service with a part of its endpoints. Envoy keeps hosts that pass active health
+    /// checks although they left the assignment, unless it is told otherwise.
+    pub(crate) fn with_endpoints(&self, left: ClusterLoadAssignment) -> Self {
+        let mut service = self.clone();
+        service.assignment = Arc::new(left);
+        if let Some(settings) = self.settings.for_removed_hosts() {
+            service.settings = Arc::new(settings);
+        }
+        service
+    }
+
     /// Returns the name of the cluster and of its assignment.
     pub fn name(&self) -> &Arc<str> {
         self.config.name()

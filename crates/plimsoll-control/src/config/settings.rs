@@ -19,7 +19,7 @@ use super::cost::CostYaml;
 use super::evacuation::EvacuationYaml;
 use super::limits::LimitsYaml;
 use super::yaml::FileYaml;
-use super::{ConfigFile, ControlConfig, Limits, Listener, Relay};
+use super::{ConfigFile, ControlConfig, Evacuation, Limits, Listener, Relay};
 use crate::fleet::FleetLimits;
 
 /// Name of a section, and whether a configuration has it.
@@ -63,7 +63,7 @@ macro_rules! setting {
 }
 
 /// All settings, in the order in which errors and the audit name them.
-pub(crate) static SETTINGS: [Setting; 32] = [
+pub(crate) static SETTINGS: [Setting; 34] = [
     setting!("identities", file => file.identities.is_some(), config => config.rules.rules)
         .guarded(&[("identities", |config| config.rules.rules.is_some())])
         // Rules decide who may connect; only the zones that they name count for demand.
@@ -227,11 +227,34 @@ pub(crate) static SETTINGS: [Setting; 32] = [
     .shown(|config| config.operation.max_removed_percent.to_string()),
     setting!("cost", file => file.cost != CostYaml::default(), config => config.operation.cost),
     setting!(
-        "evacuation.max_utilization",
+        "evacuation.state_file",
         file => file.evacuation != EvacuationYaml::default(),
-        config => config.operation.evacuation.max_utilization
+        config => config.operation.evacuation.state_file
     )
-    .shown(|config| config.operation.evacuation.max_utilization.to_string()),
+    .shown(|config| presence(config.operation.evacuation.state_file.as_ref()))
+    .at_restart(),
+    setting!(
+        "evacuation.drained",
+        file => !file.evacuation.drained.is_empty(),
+        config => config.operation.evacuation.drained
+    )
+    .shown(|config| {
+        let drained = config.operation.evacuation.drained.iter();
+        let names: Vec<String> = drained
+            .map(|(zone, why)| format!("{zone}: {why}"))
+            .collect();
+        format!("[{}]", names.join(", "))
+    })
+    .agreed(|config| {
+        let drained = config.operation.evacuation.drained.keys();
+        drained.map(|zone| Value::from(zone.as_str())).collect()
+    }),
+    setting!(
+        "evacuation",
+        file => file.evacuation != EvacuationYaml::default(),
+        config => limits_of_drains(&config.operation.evacuation)
+    )
+    .shown(|config| format!("{:?}", limits_of_drains(&config.operation.evacuation))),
     // The services and listeners of the files that it names are compared.
     setting!("include", file => !file.include.is_empty(), _config => true),
     setting!("listeners", file => !file.listeners.is_empty(), config => config.listeners)
@@ -242,6 +265,16 @@ pub(crate) static SETTINGS: [Setting; 32] = [
         .in_included_files()
         .agreed(|config| config.services.values().map(|one| one.digest).collect()),
 ];
+
+/// Settings of drains that take effect with the next one.
+fn limits_of_drains(settings: &Evacuation) -> (f64, f64, Duration, Duration) {
+    (
+        settings.max_utilization,
+        settings.max_capacity_share,
+        settings.step_interval,
+        settings.return_time,
+    )
+}
 
 impl Setting {
     const fn shown(self, shown: fn(&ControlConfig) -> String) -> Self {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_core::evacuation::{ZoneName, ZoneState};
 use plimsoll_core::log_line;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::planner::{Plan, PlanScope, PlannerEvent};
@@ -93,6 +94,25 @@ pub enum ControlEvent {
     StoreLost {
         reason: String,
     },
+    /// A zone has another state.
+    ZoneMoved {
+        zone: ZoneName,
+        state: ZoneState,
+        reason: Arc<str>,
+        by: Arc<str>,
+    },
+    /// Somebody returns a zone.
+    ZoneReturns {
+        zone: ZoneName,
+        by: Arc<str>,
+    },
+    /// A drain does not fit any more and stays where it is.
+    ZoneHeld {
+        zone: ZoneName,
+        /// Percent of its hosts that go out of use.
+        limit: u32,
+        reason: Arc<str>,
+    },
 }
 
 impl ControlEvent {
@@ -165,6 +185,35 @@ impl ControlEvent {
                     format!("store unreachable, continuing with the last known state: {reason}"),
                 )
             }
+            Self::ZoneMoved {
+                zone,
+                state,
+                reason,
+                by,
+            } => {
+                let state = state.name();
+                Description::logged(move |_| {
+                    log_line!(log_lines::ZONE_MOVED, %zone, state, reason = %reason, by = %by);
+                })
+                .info(format!(
+                    "zone {zone} is {}: {reason} ({by})",
+                    state.replace('_', " ")
+                ))
+            }
+            Self::ZoneReturns { zone, by } => Description::logged(move |_| {
+                log_line!(log_lines::ZONE_RETURNS, %zone, by = %by);
+            })
+            .info(format!("zone {zone} returns ({by})")),
+            Self::ZoneHeld {
+                zone,
+                limit,
+                reason,
+            } => Description::logged(move |_| {
+                log_line!(log_lines::ZONE_HELD, %zone, limit, reason = %reason);
+            })
+            .warning(format!(
+                "zone {zone} stays at {limit} % out of use: {reason}"
+            )),
         }
     }
 }

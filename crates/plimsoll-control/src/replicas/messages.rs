@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use plimsoll_core::evacuation::{Order, ZoneName};
 use plimsoll_core::model::load_report::ClusterStats;
 use plimsoll_core::planner::{Plan, PlanScope, SharedPlan};
 use plimsoll_xds::node::NodeInfo;
@@ -26,10 +27,21 @@ pub enum StoreInput {
         key: PlanKey,
         bytes: usize,
     },
+    /// Orders to take zones out of use.
+    Order(OrderInput),
     /// This replica has another lease: the store drops what was written under the earlier one.
     LeaseChanged,
     /// The store cannot be reached, for this reason.
     Disconnected(String),
+}
+
+/// Orders in the store.
+#[derive(Clone, Debug)]
+pub enum OrderInput {
+    /// All of them, after a snapshot.
+    All(Vec<Order>),
+    Put(Order),
+    Deleted(ZoneName),
 }
 
 /// Everything that is in the store.

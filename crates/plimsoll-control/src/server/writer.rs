@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use plimsoll_core::evacuation::Order;
 use plimsoll_core::model::load_report::ClusterStats;
 use plimsoll_xds::driver::{Clock, LrsInstructions};
 use plimsoll_xds::node::NodeInfo;
@@ -19,10 +20,11 @@ use super::{
 };
 use crate::audit::{Audit, AuditKind, Change, RelayedAudit, changes, discovered_changes};
 use crate::config::ControlConfig;
+use crate::evacuation::{Commanded, ZoneCommand};
 use crate::events::streams::record_too_large;
 use crate::fleet::StreamKind;
 use crate::output::Output;
-use crate::replicas::{NodeKey, StoreInput};
+use crate::replicas::{NodeKey, OrderInput, StoreInput};
 use crate::services::ServiceChanges;
 use crate::state::{State, TrafficKey, ViewKey};
 use crate::store::{ReplicaIdentity, StoreLink, TooLarge};
@@ -81,7 +83,8 @@ pub(crate) fn start_with(
     let queue_bytes_capacity = config.operation.limits.queue_bytes;
     let rules = Arc::new(watch::Sender::new(Arc::clone(&config.rules)));
     let discovery = Arc::new(DiscoveryGate::new(&config));
-    let mut state = State::new(config, clock.now()).with_unix_origin(clock.unix_origin());
+    let mut state =
+        State::new(config, clock.now()).with_unix_origin(clock.unix_origin(), clock.now());
     if let Some(replica) = replica {
         state = state.with_replicas(Arc::clone(&replica.id), replica.instance);
     }
@@ -199,6 +202,11 @@ impl Writer {
             Message::Store(input) => self.state.handle_store(input, now),
             Message::Config { config, by } => self.configure(config, &by),
             Message::Services(changes) => self.discover(changes),
+            Message::Zone { command, by, reply } => {
+                // The caller may have been canceled; ignore send errors.
+                let _ = reply.send(self.command(command, &by));
+            }
+            Message::Orders(orders) => self.state.handle_orders(OrderInput::All(orders), now),
             Message::Inspect(inspect) => inspect(&self.state, now),
         }
     }
@@ -266,6 +274,25 @@ impl Writer {
         self.publish_lrs_settings();
     }
 
+    /// Takes a zone out of use, or returns it, and keeps who did or was refused.
+    fn command(&mut self, command: ZoneCommand, by: &str) -> Commanded {
+        let now = self.clock.now();
+        let is_hold = matches!(command, ZoneCommand::Hold { .. });
+        let done = self.state.handle_command(command, now);
+        match &done {
+            Ok(order) => {
+                let change = zone_change(order, self.state.zones_out().unix_ms(now));
+                self.audit(AuditKind::Changed, by, vec![change]);
+            }
+            Err(_) if is_hold => {}
+            Err(refusal) => {
+                let entry = self.shared.audit.refuse(by, &refusal.to_string(), now);
+                self.shared.events.tell(entry.describe(), now);
+            }
+        }
+        done
+    }
+
     fn publish_lrs_settings(&self) {
         let settings = Arc::new(self.state.lrs_settings());
         for instructions in self.instructions.values() {
@@ -322,6 +349,7 @@ impl Writer {
     }
 
     fn publish(&mut self) {
+        self.publish_orders();
         // First: plans that are too large for the store are delivered at once.
         self.publish_records();
         let mut changed = BTreeMap::new();
@@ -346,6 +374,20 @@ impl Writer {
         }
         while let Some(event) = self.state.poll_event() {
             self.shared.events.tell(event.describe(), self.clock.now());
+        }
+    }
+
+    /// Hands over orders about zones to the store, or to the task that keeps the state file.
+    fn publish_orders(&mut self) {
+        let mut changed = false;
+        while let Some((zone, order)) = self.state.poll_order_record() {
+            changed = true;
+            if let Some(store) = &self.shared.store {
+                store.orders.push(zone, order.as_ref());
+            }
+        }
+        if changed {
+            self.shared.zones_changed.notify_one();
         }
     }
 
@@ -378,6 +420,22 @@ impl Writer {
         if proposed {
             store.proposed.notify_one();
         }
+    }
+}
+
+/// Returns what a command changed, for the audit.
+fn zone_change(order: &Order, now_unix_ms: u64) -> Change {
+    let state = order.state(now_unix_ms).name();
+    let forced = if order.forced { ", forced" } else { "" };
+    Change {
+        service: None,
+        field: format!("zone {}", order.zone),
+        before: None,
+        after: Some(format!(
+            "{state}, {} % of its hosts{forced}: {}",
+            order.limit, order.reason
+        )),
+        source: None,
     }
 }
 

@@ -8,16 +8,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
+use plimsoll_core::evacuation::{Order, ZoneName};
 use plimsoll_core::model::locality::Locality;
+use plimsoll_core::time::Instant;
 use plimsoll_core::units::FieldError;
 
 use super::{ChangedServices, ServiceChanges, Services};
 use crate::config::{Agreement, ControlConfig, Service};
 use crate::delivery::refuse_without_effect;
+use crate::evacuation::{Commanded, ZoneCommand, ZonesOut};
 use crate::events::{ControlEvent, EventQueue};
 use crate::fleet::FleetSettings;
 use crate::relay::{RelayedClusters, RelayedResource};
+use crate::replicas::OrderInput;
 
 /// Zones without endpoints that are remembered: in some clusters every tenant writes slices with
 /// zones of his own. Zones in `fleets.zones` stay in any case.
@@ -50,6 +55,8 @@ pub(crate) struct Configuration {
     /// Zones of services, and when each was first seen as an order. A zone whose endpoints are all
     /// removed still has proxies, whose demand counts: up to [`MAX_FORMER_ZONES`] of these stay.
     zones: BTreeMap<Locality, u64>,
+    /// Zones that are taken out of use.
+    out: ZonesOut,
     change: Option<Change>,
     events: EventQueue,
 }
@@ -63,6 +70,7 @@ impl Configuration {
             services: Services::default(),
             relayed: RelayedClusters::default(),
             zones: BTreeMap::new(),
+            out: ZonesOut::default(),
             change: None,
             events: EventQueue::default(),
         };
@@ -72,7 +80,7 @@ impl Configuration {
     }
 
     /// Puts edited files into force, as far as other sources and a relay allow.
-    pub(crate) fn handle_config(&mut self, config: Arc<ControlConfig>) {
+    pub(crate) fn handle_config(&mut self, config: Arc<ControlConfig>, now: Instant) {
         self.events.push(ControlEvent::ConfigApplied {
             services: config.services.len(),
         });
@@ -91,6 +99,9 @@ impl Configuration {
             ..self.change_of(services, is_all)
         };
         self.changed(change);
+        let settings = &self.files.operation.evacuation;
+        self.out.handle_config(settings, false, now);
+        self.move_zones(now);
     }
 
     /// Adds, replaces and removes services of a source.
@@ -118,13 +129,71 @@ impl Configuration {
         }
     }
 
+    /// Sets the Unix time of `Instant::ORIGIN`, and takes the zones of the configuration out of use.
+    pub(crate) fn start_zones(&mut self, since_epoch: Duration, now: Instant) {
+        self.out.set_unix_origin(since_epoch);
+        let settings = &self.files.operation.evacuation;
+        self.out.handle_config(settings, true, now);
+        self.move_zones(now);
+    }
+
+    /// Takes a zone out of use, or returns it.
+    pub(crate) fn handle_command(&mut self, command: ZoneCommand, now: Instant) -> Commanded {
+        let done = self.out.handle_command(command, now);
+        self.move_zones(now);
+        done
+    }
+
+    /// Takes over the orders that are kept, in the store or in a file.
+    pub(crate) fn handle_orders(&mut self, input: OrderInput, now: Instant) {
+        match input {
+            OrderInput::All(orders) => self.out.handle_kept(orders),
+            OrderInput::Put(order) => self.out.handle_stored(order.zone.clone(), Some(order)),
+            OrderInput::Deleted(zone) => self.out.handle_stored(zone, None),
+        }
+        self.move_zones(now);
+    }
+
+    /// Moves zones on that are due.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        if self.out.poll_timeout().is_some_and(|due| due <= now) {
+            self.move_zones(now);
+        }
+    }
+
+    /// Returns when a zone moves next.
+    pub(crate) const fn poll_timeout(&self) -> Option<Instant> {
+        self.out.poll_timeout()
+    }
+
+    /// Returns an order to keep; `None` as the order if it is to be deleted.
+    pub(crate) fn poll_record(&mut self) -> Option<(ZoneName, Option<Order>)> {
+        self.out.poll_record()
+    }
+
+    pub(crate) const fn zones_out(&self) -> &ZonesOut {
+        &self.out
+    }
+
+    fn move_zones(&mut self, now: Instant) {
+        let Some(drained) = self.out.handle_time(now) else {
+            return;
+        };
+        self.services.handle_drained(drained);
+        if let Some(services) = self.services.poll_changed() {
+            self.in_force = self.services.put_into(&self.in_force);
+            let change = self.change_of(services, false);
+            self.changed(change);
+        }
+    }
+
     /// Returns what changed since the last call.
     pub(crate) fn poll_change(&mut self) -> Option<Change> {
         self.change.take()
     }
 
     pub(crate) fn poll_event(&mut self) -> Option<ControlEvent> {
-        self.events.pop()
+        self.events.pop().or_else(|| self.out.poll_event())
     }
 
     /// Returns the configuration in force.

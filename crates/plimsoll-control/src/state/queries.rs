@@ -22,6 +22,7 @@ use super::{State, Suspects, TrafficKey, ViewKey};
 use crate::config::{ControlConfig, Mode, Service};
 use crate::delivery::{NodeClass, NotSteeredReason, Steering, steering};
 use crate::demand::{OwnPlan, Withheld};
+use crate::evacuation::ZonesOut;
 use crate::fleet::Fleets;
 use crate::fleet_plan::{FleetPlan, SteeredBy, plan};
 use crate::output::Output;
@@ -69,6 +70,11 @@ impl State {
     /// Whether demand for every reported cluster counts: if a relay is configured without services.
     pub(crate) fn wants_all_reports(&self) -> bool {
         self.services.wants_all_reports()
+    }
+
+    /// Returns the zones that are taken out of use.
+    pub(crate) const fn zones_out(&self) -> &ZonesOut {
+        self.services.zones_out()
     }
 
     /// Returns the nodes of each fleet.

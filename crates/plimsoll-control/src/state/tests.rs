@@ -2,6 +2,7 @@
 
 mod demand;
 pub(crate) mod driver;
+mod evacuation;
 mod limits;
 mod membership;
 mod node_checks;

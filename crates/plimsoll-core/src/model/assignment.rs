@@ -238,6 +238,16 @@ impl ClusterLoadAssignment {
         }
     }
 
+    /// Returns the assignment with other endpoints at the same places: entries and endpoints may be
+    /// left out, not added.
+    #[must_use]
+    pub(crate) fn with_endpoints(&self, endpoints: Vec<LocalityLbEndpoints>) -> Self {
+        Self {
+            endpoints: endpoints.into(),
+            ..self.clone()
+        }
+    }
+
     /// Whether only fractions may differ: a fraction-only update leaves all host lists as they are.
     pub fn same_hosts(&self, other: &Self) -> bool {
         self.cluster_name == other.cluster_name

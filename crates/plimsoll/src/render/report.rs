@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use plimsoll_admin::zone_loss::{LossFigure, ServiceZoneLoss};
+use plimsoll_admin::zone_loss::{LossFigure, ServiceZoneLoss, ZoneLoss};
 
 /// Form of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -24,7 +24,7 @@ const HEADS: [&str; 6] = [
 /// Writes the report; services that cannot lose a zone come first.
 pub(crate) fn report(services: &[ServiceZoneLoss], source: &str, format: ReportFormat) -> String {
     let mut sorted: Vec<&ServiceZoneLoss> = services.iter().collect();
-    let worst = |service: &ServiceZoneLoss| service.worst().map_or(0.0, |zone| zone.severity());
+    let worst = |service: &ServiceZoneLoss| service.worst().map_or(0.0, ZoneLoss::severity);
     sorted.sort_by(|a, b| {
         let exceeds = |service: &ServiceZoneLoss| service.zones.iter().any(|zone| zone.exceeds);
         let by_figure = worst(b).total_cmp(&worst(a));
@@ -142,7 +142,6 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_admin::zone_loss::ZoneLoss;
     use plimsoll_core::model::locality::Locality;
 
     use super::*;

@@ -48,7 +48,7 @@ fn a_change_names_what_changed_and_no_more() {
         ("mode: SHADOW,", "b", (&["orders"], true, false)),
         ("mode: SHADOW,", "a", (&["orders"], false, false)),
     ] {
-        configuration.handle_config(both(orders, zone));
+        configuration.handle_config(both(orders, zone), Instant::ORIGIN);
         let change = configuration.poll_change().unwrap();
         let (expected, settings, has_new_zones) = expected;
         assert_eq!(names(&change), expected, "{orders} {zone}");
@@ -62,12 +62,12 @@ fn a_change_names_what_changed_and_no_more() {
 #[test]
 fn another_setting_of_the_file_changes_everything() {
     let services = [service("orders", "a", "")];
-    let mut configuration = Configuration::new(file("", &services));
+    let mut configuration = Configuration::new(file("", &services), Instant::ORIGIN);
     configuration.handle_config(file("fleets: {leave_after: 1s}\n", &services));
     let change = configuration.poll_change().unwrap();
     assert!(change.is_all && change.services.names.is_empty());
     let settings = configuration.fleet_settings();
-    assert_eq!(settings.leave_after, std::time::Duration::from_secs(1));
+    assert_eq!(settings.leave_after, Duration::from_secs(1));
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn another_relayed_server_is_a_change_of_its_own() {
     let theirs = RelayedResource::cluster_of(&config("").services["orders"], "1");
     configuration.handle_relayed(theirs);
     assert!(configuration.relayed().body("orders").is_some());
-    configuration.handle_config(relay(2));
+    configuration.handle_config(relay(2), Instant::ORIGIN);
     let change = configuration.poll_change().unwrap();
     assert!(change.is_other_relay && change.is_all);
     assert!(configuration.relayed().body("orders").is_none());

@@ -398,7 +398,7 @@ fn demand_with_another_delivery_is_withdrawn_from_lrs_responses() {
 fn the_age_of_demand_is_that_of_the_latest_report() {
     let (mut driver, [a, b, c], _) = measured("", NodeClass::Plimsoll);
     let origin = Duration::from_secs(1_700_000_000);
-    driver.state = driver.state.with_unix_origin(origin);
+    driver.state = driver.state.with_unix_origin(origin, driver.now);
     driver.traffic(&[(&a, 500), (&b, 350), (&c, 150)], 30);
     let observed = driver.told(NodeClass::Plimsoll).clusters[0].observation_time;
     let passed = Duration::from_nanos(driver.now.as_nanos());

@@ -4,13 +4,17 @@
 use std::sync::Arc;
 
 use etcd_client::KeyValue;
+use plimsoll_core::evacuation::ZoneName;
 use plimsoll_core::log_line;
 use plimsoll_core::planner::PlanScope;
 use plimsoll_xds::wire::{decode_node_record, decode_plan_record, decode_replica_record};
 
 use super::super::{decode_part, encode_part};
+use crate::evacuation::decode;
 use crate::log_lines;
-use crate::replicas::{NodeKey, PlanKey, StoreInput, StoreSnapshot, StoredNode, StoredPlan};
+use crate::replicas::{
+    NodeKey, OrderInput, PlanKey, StoreInput, StoreSnapshot, StoredNode, StoredPlan,
+};
 
 /// What a key names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +22,7 @@ enum Key {
     Node(NodeKey),
     Replica(Arc<str>),
     Plan(PlanKey),
+    Order(ZoneName),
 }
 
 /// Returns the start of all keys.
@@ -45,6 +50,10 @@ pub(super) fn plan_key(prefix: &str, key: &PlanKey) -> String {
         Some(cluster) => format!("{fleet}/{}", encode_part(cluster)),
         None => fleet,
     }
+}
+
+pub(super) fn order_key(prefix: &str, zone: &ZoneName) -> String {
+    format!("{prefix}/zones/{}", encode_part(zone.as_str()))
 }
 
 /// Decodes a record; `None` if it is not ours or invalid.
@@ -83,6 +92,16 @@ pub(super) fn put(prefix: &str, entry: &KeyValue) -> Option<StoreInput> {
                 revision: entry.mod_revision(),
             }))
         }
+        Key::Order(zone) => {
+            let order = decode(entry.value())
+                .map_err(|error| invalid(entry, &error))
+                .ok()?;
+            if order.zone != zone {
+                invalid(entry, "it is the order about another zone");
+                return None;
+            }
+            Some(StoreInput::Order(OrderInput::Put(order)))
+        }
     }
 }
 
@@ -91,21 +110,26 @@ pub(super) fn deleted(prefix: &str, key: &[u8]) -> Option<StoreInput> {
         Key::Node(key) => StoreInput::NodeDeleted(key),
         Key::Replica(id) => StoreInput::ReplicaDeleted(id),
         Key::Plan(key) => StoreInput::PlanDeleted(key),
+        Key::Order(zone) => StoreInput::Order(OrderInput::Deleted(zone)),
     })
 }
 
-/// Divides the records of a read by what they are of.
-pub(super) fn snapshot(prefix: &str, entries: &[KeyValue]) -> StoreInput {
+/// Divides the records of a read by what they are of: those of nodes, replicas and plans, and
+/// orders about zones.
+pub(super) fn snapshot(prefix: &str, entries: &[KeyValue]) -> [StoreInput; 2] {
+    let mut orders = Vec::new();
     let mut all = StoreSnapshot::default();
     for entry in entries {
         match put(prefix, entry) {
             Some(StoreInput::NodePut(node)) => all.nodes.push(node),
             Some(StoreInput::ReplicaPut(replica)) => all.replicas.push(replica),
             Some(StoreInput::PlanPut(plan)) => all.plans.push(plan),
+            Some(StoreInput::Order(OrderInput::Put(order))) => orders.push(order),
             _ => {}
         }
     }
-    StoreInput::Snapshot(all)
+    let orders = StoreInput::Order(OrderInput::All(orders));
+    [StoreInput::Snapshot(all), orders]
 }
 
 /// Returns what a key names; `None` for keys that are not ours.
@@ -118,6 +142,10 @@ fn parse_key(prefix: &str, key: &[u8]) -> Option<Key> {
             fleet: decode_part(fleet)?.into(),
             id: decode_part(id)?.into(),
         })),
+        ["zones", zone] => {
+            let zone = decode_part(zone)?;
+            Some(Key::Order(ZoneName::try_new(&zone).ok()?))
+        }
         ["replicas", id] => Some(Key::Replica(decode_part(id)?.into())),
         ["plans", configuration, fleet] => parse_plan(configuration, fleet, None),
         ["plans", configuration, fleet, cluster] => {

@@ -40,7 +40,9 @@ impl EtcdStore {
         let (keeper, responses, lease) = lease;
         let (snapshot, revision) = self.read(&client).await?;
         let watch = timeout(REQUEST_TIMEOUT, self.watch(&client, revision)).await??;
-        self.input(snapshot).await?;
+        for input in snapshot {
+            self.input(input).await?;
+        }
         if had_lease != Some(lease) {
             self.input(StoreInput::LeaseChanged).await?;
         }
@@ -50,6 +52,7 @@ impl EtcdStore {
             ended = this.read_changes(watch) => ended,
             ended = this.write(client.clone(), lease) => ended,
             ended = this.propose(client.clone(), lease) => ended,
+            ended = this.write_orders(client.clone()) => ended,
             ended = this.keep_lease(keeper, responses) => ended,
             ended = this.announce(client.clone(), lease) => ended,
             ended = this.compact(client.clone()) => ended,
@@ -76,7 +79,7 @@ impl EtcdStore {
     }
 
     /// Reads all records at one revision.
-    async fn read(&self, client: &Client) -> Result<(StoreInput, i64), SessionError> {
+    async fn read(&self, client: &Client) -> Result<([StoreInput; 2], i64), SessionError> {
         let mut kv = client.kv_client().max_decoding_message_size(MAX_MESSAGE);
         let mut start = records::all_keys(&self.settings.prefix).into_bytes();
         let mut end = start.clone();
@@ -161,6 +164,23 @@ impl EtcdStore {
                     failed??;
                 }
             }
+        }
+    }
+
+    /// Writes orders about zones, without a lease: they outlive every replica.
+    async fn write_orders(&self, mut client: Client) -> SessionResult {
+        loop {
+            let (zone, order) = self.stats.orders.next().await;
+            let key = records::order_key(&self.settings.prefix, &zone);
+            match &order {
+                Some(order) => {
+                    timeout(REQUEST_TIMEOUT, client.put(key, order.clone(), None)).await??;
+                }
+                None => {
+                    timeout(REQUEST_TIMEOUT, client.delete(key, None)).await??;
+                }
+            }
+            self.stats.orders.written(&zone, order.as_ref());
         }
     }
 

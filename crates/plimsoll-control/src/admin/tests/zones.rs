@@ -1,0 +1,81 @@
+//! Zones through the admin API: a question, a drain, its answer in the list and the audit, and the
+//! return.
+
+use super::*;
+
+const ZONES: &str = "services:
+- cluster: {name: orders}
+  endpoints:
+  - locality: {region: eu, zone: a}
+    lb_endpoints: [{endpoint: {address: {socket_address: {address: 10.0.0.1, port_value: 80}}}}]
+  - locality: {region: eu, zone: b}
+    lb_endpoints: [{endpoint: {address: {socket_address: {address: 10.0.0.2, port_value: 80}}}}]
+";
+
+async fn post(control: &Control, path: &str, body: Value) -> (StatusCode, Value) {
+    let (status, text) = control.request(Method::POST, path, &body.to_string()).await;
+    (status, serde_json::from_str(&text).unwrap())
+}
+
+#[tokio::test]
+async fn a_zone_is_drained_and_returned() {
+    let control = Control::with(ZONES);
+    let listed = control.get("/api/v1/zones").await;
+    assert_eq!(listed["zones"][1]["zone"], "eu/b");
+    assert_eq!(listed["zones"][1]["state"], "in_service");
+    let drain = "/api/v1/zones/drain";
+    let question = json!({ "zone": "b", "dry_run": true });
+    let (status, answer) = post(&control, drain, question).await;
+    assert_eq!(
+        (status, &answer["allowed_percent"]),
+        (StatusCode::OK, &json!(100)),
+        "{answer}"
+    );
+    assert_eq!(answer["order"], Value::Null);
+
+    for (body, field) in [
+        (json!({ "zone": "b" }), "reason"),
+        (json!({ "zone": "", "reason": "x" }), "zone"),
+        (json!({ "zone": "z", "reason": "x" }), "zone"),
+        (json!({ "zone": "b", "reason": "x", "for": "0s" }), "for"),
+        (json!({ "zone": "b", "reson": "x" }), "reson"),
+    ] {
+        let (status, answer) = post(&control, drain, body).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
+        assert_eq!(answer["field"], field, "{answer}");
+    }
+
+    let body = json!({ "zone": "b", "reason": "power", "for": "30m", "step": "0s" });
+    let (status, answer) = post(&control, drain, body.clone()).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    assert_eq!(answer["order"]["limit_percent"], 100);
+    let listed = control.get("/api/v1/zones").await;
+    let own = &listed["zones"][1];
+    assert_eq!(
+        (&own["state"], &own["hosts_in_use"]),
+        (&json!("out"), &json!(0)),
+        "{own}"
+    );
+    assert_eq!(own["order"]["reason"], "power");
+    let (status, answer) = post(&control, drain, body).await;
+    assert_eq!(status, StatusCode::CONFLICT);
+    let error = answer["error"].as_str().unwrap();
+    assert!(error.starts_with("b is out already: power"), "{error}");
+    // The last zone of a service cannot go as well.
+    let body = json!({ "zone": "a", "reason": "fire", "step": "0s" });
+    post(&control, drain, body).await;
+    let listed = control.get("/api/v1/zones").await;
+    let in_use = |zone: usize| listed["zones"][zone]["hosts_in_use"].as_u64().unwrap();
+    assert!(in_use(0) + in_use(1) > 0, "{listed}");
+
+    let (status, answer) = post(&control, "/api/v1/zones/return", json!({ "zone": "b" })).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    let listed = control.get("/api/v1/zones").await;
+    assert_eq!(listed["zones"][1]["state"], "returning");
+    let (status, _) = post(&control, "/api/v1/zones/return", json!({ "zone": "q" })).await;
+    assert_eq!(status, StatusCode::CONFLICT);
+    let audit = control.get("/api/v1/audit").await;
+    let text = audit.to_string();
+    assert!(text.contains("zone b") && text.contains("power"), "{text}");
+    assert!(text.contains("out already"), "refusals are kept: {text}");
+}

@@ -1,0 +1,368 @@
+//! Questions and commands of the admin API, the dashboard and the command line about zones.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_admin::api::rounded;
+use plimsoll_core::evacuation::{
+    Check, CheckLimits, CheckedService, DrainRequest, Finding, Order, Origin, Refusal, ZoneName,
+    ZoneState, check,
+};
+use plimsoll_core::model::assignment::LocalityLbEndpoints;
+use plimsoll_core::model::locality::Locality;
+use plimsoll_core::units::FieldError;
+use plimsoll_xds::yaml::proto_json::ProtoDuration;
+
+use super::{OrderRecord, ZoneCommand};
+use crate::config::{Evacuation, Service};
+use crate::load_line::LoadLines;
+use crate::run::Context;
+use crate::server::Stopped;
+use crate::state::State;
+
+/// How long routing shares may be computed for one check.
+const LOAD_BUDGET: Duration = Duration::from_secs(1);
+/// Longest time that a zone may be out by one order: a year.
+const MAX_TIME: Duration = Duration::from_secs(366 * 86_400);
+
+/// Body of `/api/v1/zones/drain`.
+#[derive(Clone, Debug, Default, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct DrainBody {
+    /// `ZONE`, or `REGION/ZONE`.
+    pub zone: String,
+    /// Why, for the audit and for others.
+    #[serde(default)]
+    pub reason: String,
+    /// How long the zone stays out, such as `30m`; by default until it is returned.
+    #[serde(default, rename = "for")]
+    pub time: Option<ProtoDuration>,
+    /// Time between two steps of ten percent; by default `evacuation.step_interval`.
+    #[serde(default)]
+    pub step: Option<ProtoDuration>,
+    /// Drain as far as fits instead of refusing.
+    #[serde(default)]
+    pub partial: bool,
+    /// Drain whatever the check says.
+    #[serde(default)]
+    pub force: bool,
+    /// Only tell what would happen.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// Body of `/api/v1/zones/return`.
+#[derive(Clone, Debug, Default, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ReturnBody {
+    /// Zone as it was named when it was drained.
+    pub zone: String,
+}
+
+/// What a drain does to one service.
+#[derive(Clone, Debug, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ServiceCheck {
+    cluster: String,
+    /// Utilization of the fullest zone now; `null` if the capacity is not known.
+    utilization_now: Option<f64>,
+    /// Utilization of the fullest zone without this one; `null` if the capacity is not known.
+    utilization_without: Option<f64>,
+    fullest: Option<Locality>,
+    /// Requests per second of capacity that the other zones lack; `null` if none.
+    missing_requests_per_second: Option<f64>,
+    /// Percent of the hosts of the zone that may go out of use.
+    allowed_percent: u32,
+    /// Why no more, as a clause.
+    reason: Option<String>,
+}
+
+/// Answer to a drain.
+#[derive(Clone, Debug, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct DrainAnswer {
+    /// Percent of the hosts of the zone that may go out of use.
+    pub allowed_percent: u32,
+    /// What the check found, as a sentence.
+    pub text: String,
+    /// Services with hosts in the zone; the most limited first.
+    services: Vec<ServiceCheck>,
+    /// Services whose hosts are all there: they stay in use.
+    stays: Vec<String>,
+    /// The order in force; `null` if it was only a question.
+    pub order: Option<OrderRecord>,
+}
+
+/// A zone as `/api/v1/zones` has it.
+#[derive(Clone, Debug, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ZoneReport {
+    /// `REGION/ZONE`, or `ZONE` without region.
+    pub zone: String,
+    /// `in_service`, `suspect` (requests to it fail), `draining`, `out` or `returning`.
+    pub state: &'static str,
+    /// Percent of its hosts that are out of use by the order.
+    pub drained_percent: u32,
+    /// Hosts of all services there, and those in use.
+    pub hosts: usize,
+    pub hosts_in_use: usize,
+    /// Why it is not in service.
+    pub order: Option<OrderRecord>,
+}
+
+/// Response to requests for `/api/v1/zones`.
+#[derive(Clone, Debug, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ZoneList {
+    pub zones: Vec<ZoneReport>,
+}
+
+/// Why a request is not carried out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EvacuationError {
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    #[error("{0}")]
+    Question(FieldError),
+}
+
+impl From<FieldError> for EvacuationError {
+    fn from(error: FieldError) -> Self {
+        Self::Question(error)
+    }
+}
+
+/// What the state knows for a check.
+struct Known {
+    settings: Evacuation,
+    /// Share of the hosts of each service that would be out of use.
+    out_shares: BTreeMap<Arc<str>, f64>,
+    has_zone: bool,
+}
+
+impl Context {
+    /// Computes what a drain of a zone would do.
+    pub async fn check_drain(&self, zone: &ZoneName) -> Result<Check, EvacuationError> {
+        let (found, _) = self.check_with_settings(zone).await?;
+        Ok(found)
+    }
+
+    async fn check_with_settings(
+        &self,
+        zone: &ZoneName,
+    ) -> Result<(Check, Evacuation), EvacuationError> {
+        let lines = self.load_lines(LOAD_BUDGET).await?;
+        let asked = zone.clone();
+        let known = self
+            .handle
+            .inspect(move |state, _| known(state, &asked))
+            .await?;
+        if !known.has_zone {
+            let reason = format!("no service has endpoints in {zone}");
+            return Err(FieldError::new("zone", reason).into());
+        }
+        Ok((checked(&lines, zone, &known), known.settings))
+    }
+
+    /// Drains a zone, or only tells what would happen.
+    pub async fn drain(&self, body: DrainBody, by: &str) -> Result<DrainAnswer, EvacuationError> {
+        let zone = ZoneName::try_new(&body.zone)?;
+        let (found, settings) = self.check_with_settings(&zone).await?;
+        let mut answer = DrainAnswer::from(&found);
+        if body.dry_run {
+            return Ok(answer);
+        }
+        if body.reason.trim().is_empty() {
+            return Err(FieldError::new("reason", "say why, for the audit and for others").into());
+        }
+        let time = body.time.map(|time| time.0);
+        if time.is_some_and(|time| time.is_zero() || time > MAX_TIME) {
+            return Err(FieldError::new("for", "must be above 0 and at most a year").into());
+        }
+        let step = body.step.map_or(settings.step_interval, |step| step.0);
+        let request = DrainRequest {
+            zone,
+            origin: Origin::Operator,
+            by: by.into(),
+            reason: body.reason.trim().into(),
+            for_ms: time.map(millis),
+            step_ms: millis(step),
+            return_ms: millis(settings.return_time),
+            partial: body.partial,
+            force: body.force,
+        };
+        let command = ZoneCommand::Drain(request, Box::new(found));
+        let order = self.handle.command(command, by).await??;
+        answer.order = Some(OrderRecord::from(&order));
+        Ok(answer)
+    }
+
+    /// Returns a zone to service.
+    pub async fn give_back(
+        &self,
+        body: &ReturnBody,
+        by: &str,
+    ) -> Result<OrderRecord, EvacuationError> {
+        let zone = ZoneName::try_new(&body.zone)?;
+        let command = ZoneCommand::Return {
+            zone,
+            by: by.into(),
+        };
+        let order: Order = self.handle.command(command, by).await??;
+        Ok(OrderRecord::from(&order))
+    }
+
+    /// Lists all zones.
+    pub async fn zones(&self) -> Result<ZoneList, Stopped> {
+        let lines = self.load_lines(LOAD_BUDGET).await?;
+        self.handle
+            .inspect(move |state, now| zone_list(state, &lines, now))
+            .await
+    }
+}
+
+fn known(state: &State, zone: &ZoneName) -> Known {
+    let drained = state.zones_out().applied();
+    let mut out_shares = BTreeMap::new();
+    let mut has_zone = false;
+    for (name, service) in state.services().whole() {
+        let entries = service.assignment.endpoints();
+        has_zone |= entries.iter().any(|entry| zone.has(&entry.locality));
+        let hosts = |entry: &LocalityLbEndpoints| count(entry.lb_endpoints.len());
+        let all: f64 = entries.iter().map(hosts).sum();
+        let out = entries.iter().map(|entry| {
+            let points = f64::from(drained.points(&entry.locality)) / 100.0;
+            hosts(entry)
+                * if zone.has(&entry.locality) {
+                    1.0
+                } else {
+                    points
+                }
+        });
+        let share = if all > 0.0 {
+            out.sum::<f64>() / all
+        } else {
+            0.0
+        };
+        out_shares.insert(Arc::clone(name), share);
+    }
+    Known {
+        settings: state.config().operation.evacuation.clone(),
+        out_shares,
+        has_zone,
+    }
+}
+
+fn checked(lines: &LoadLines, zone: &ZoneName, known: &Known) -> Check {
+    let services = lines.services();
+    let service = |service: &'_ crate::zone_loss::ServiceZones| {
+        known
+            .out_shares
+            .get(&service.cluster)
+            .copied()
+            .unwrap_or(0.0)
+    };
+    let limits = CheckLimits {
+        max_utilization: known.settings.max_utilization,
+        max_capacity_share: known.settings.max_capacity_share,
+    };
+    let all = services.iter().map(|one| CheckedService {
+        name: &one.cluster,
+        zones: &one.zones,
+        load: &one.load,
+        has_capacity: one.has_capacity,
+        out_share: service(one),
+    });
+    check(zone, all, limits)
+}
+
+/// Lists all zones with their state.
+pub fn zone_list(state: &State, lines: &LoadLines, now: plimsoll_core::time::Instant) -> ZoneList {
+    let mut zones: BTreeMap<Locality, (usize, usize)> = BTreeMap::new();
+    let place = |locality: &Locality| Locality::new(locality.region(), locality.zone(), "");
+    let hosts = |service: &Arc<Service>| -> Vec<(Locality, usize)> {
+        let entries = service.assignment.endpoints().iter();
+        entries
+            .map(|entry| (place(&entry.locality), entry.lb_endpoints.len()))
+            .collect()
+    };
+    for (_, service) in state.services().whole() {
+        for (zone, count) in hosts(service) {
+            zones.entry(zone).or_default().0 += count;
+        }
+    }
+    for service in state.config().services.values() {
+        for (zone, count) in hosts(service) {
+            zones.entry(zone).or_default().1 += count;
+        }
+    }
+    let fails = |zone: &Locality| {
+        let mut all = lines.iter().flat_map(|line| &line.zones);
+        all.any(|own| own.fails && own.fails_only_from.is_empty() && place(&own.locality) == *zone)
+    };
+    let out = state.zones_out();
+    let now_ms = out.unix_ms(now);
+    let report = |(zone, (hosts, in_use)): (&Locality, &(usize, usize))| {
+        let mut orders = out.orders().orders();
+        let order = orders.find(|order| order.zone.has(zone) && !order.is_over(now_ms));
+        let state = match order {
+            Some(order) => order.state(now_ms),
+            None if fails(zone) => ZoneState::Suspect,
+            None => ZoneState::InService,
+        };
+        ZoneReport {
+            zone: match zone.region() {
+                "" => zone.zone().to_owned(),
+                region => format!("{region}/{}", zone.zone()),
+            },
+            state: state.name(),
+            drained_percent: order.map_or(0, |order| order.drained(now_ms)),
+            hosts: *hosts,
+            hosts_in_use: *in_use,
+            order: order.map(OrderRecord::from),
+        }
+    };
+    ZoneList {
+        zones: zones.iter().map(report).collect(),
+    }
+}
+
+impl From<&Check> for DrainAnswer {
+    fn from(check: &Check) -> Self {
+        Self {
+            allowed_percent: check.allowed,
+            text: check.text(),
+            services: check.findings.iter().map(ServiceCheck::from).collect(),
+            stays: check.stays.clone(),
+            order: None,
+        }
+    }
+}
+
+impl From<&Finding> for ServiceCheck {
+    fn from(finding: &Finding) -> Self {
+        Self {
+            cluster: finding.service.clone(),
+            utilization_now: finding.now.map(rounded),
+            utilization_without: finding.without.map(rounded),
+            fullest: finding.fullest.clone(),
+            missing_requests_per_second: finding.missing.map(rounded),
+            allowed_percent: finding.allowed,
+            reason: finding.reason.clone(),
+        }
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "numbers of hosts")]
+fn count(hosts: usize) -> f64 {
+    hosts as f64
+}

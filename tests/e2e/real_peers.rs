@@ -34,3 +34,4 @@ mod replicas;
 mod restarts;
 mod silent_reports;
 mod subsets;
+mod zone_drain;

@@ -1,9 +1,11 @@
 // Zones in use: state of every zone, and taking one out of use after a preview of what that does.
 
 import { announce, byId, h, post, setAttr, setText, syncRows, table } from './dom.js';
-import { count, known } from './format.js';
+import { count, known, localityName, percent } from './format.js';
 
 const PATH = 'api/v1/zones';
+/** Share of failed requests that is marked. */
+const ILL = 0.01;
 
 let showZones = null;
 /** Zone and preview of the open dialog. */
@@ -27,11 +29,30 @@ export function start() {
 }
 
 /** Shows the zones of a document. */
-export function show({ evacuation }) {
+export function show({ evacuation, links }) {
   byId('evacuation-card').hidden = !evacuation;
   if (evacuation) {
     showZones(evacuation);
+    showErrors(links ?? []);
   }
+}
+
+/** Draws the error matrix: a row per zone of the proxies, a column per zone of the hosts. */
+function showErrors(links) {
+  const names = (end) => [...new Set(links.map((link) => localityName(link[end])))].sort();
+  const columns = names('to');
+  const cell = (from, to) => links.find((link) => localityName(link.from) === from && localityName(link.to) === to);
+  const head = h('tr', {}, h('th', { scope: 'col' }, 'From'), ...columns.map((to) => h('th', { scope: 'col', class: 'number' }, to)));
+  const rows = names('from').map((from) => h('tr', {}, h('th', { scope: 'row' }, from), ...columns.map((to) => {
+    const link = cell(from, to);
+    const share = link ? link.failed / Math.max(1, link.requests) : null;
+    return h('td', {
+      class: 'number',
+      'data-level': share >= ILL ? 'far' : null,
+      title: link ? `${count(link.failed)} of ${count(link.requests)} requests` : null,
+    }, link ? percent(share) : '');
+  })));
+  byId('errors').replaceChildren(h('thead', {}, head), h('tbody', {}, ...rows));
 }
 
 function state(cell, zone) {

@@ -40,6 +40,8 @@ pub struct DashboardState {
     pub replicas: Option<ReplicasState>,
     /// Zones with their state; `None` if the host cannot take zones out of use.
     pub evacuation: Option<Vec<ZoneOrder>>,
+    /// What became of the requests between zones, to all services; empty if the host does not know.
+    pub links: Vec<LinkErrors>,
     /// Recent events, newest first.
     pub events: Vec<EventState>,
     /// Actions that the viewer can trigger.
@@ -50,6 +52,17 @@ pub struct DashboardState {
     pub what_if: bool,
     /// Whether the host can explain single zones.
     pub explain: bool,
+}
+
+/// Requests from the proxies of one zone to the hosts of another, in the latest load reports.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct LinkErrors {
+    pub from: Locality,
+    pub to: Locality,
+    pub requests: u64,
+    pub failed: u64,
 }
 
 /// Whether a zone is in use, and why not.

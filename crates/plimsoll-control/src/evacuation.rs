@@ -19,8 +19,9 @@ pub use record::OrderRecord;
 #[cfg(feature = "etcd")]
 pub(crate) use record::decode;
 pub(crate) use record::encode;
+pub(crate) use request::errors;
 pub use request::{
-    DrainAnswer, DrainBody, EvacuationError, ReturnBody, ServiceCheck, ZoneList, ZoneReport,
-    zone_list,
+    DrainAnswer, DrainBody, EvacuationError, LinkReport, ReturnBody, ServiceCheck, SuspectReport,
+    ZoneList, ZoneReport, zone_list,
 };
 pub(crate) use zones_out::{Commanded, ZoneCommand, ZonesOut};

@@ -141,9 +141,14 @@ plimsoll_core::log_lines! {
         "Look at etcd, and at the network to its members; `reason` has the last error.";
     /// A zone is taken out of use, is out, or is back.
     ZONE_MOVED = Info, "zone moved", "";
+    /// Requests to the hosts of a zone fail (`backends`), or those of its proxies everywhere
+    /// (`network`), many times more than elsewhere, in two reports in a row.
+    ZONE_SUSPECT = Warn, "zone is ill",
+        "Look at the hosts of the zone, or at its network; `would` says what follows.";
     /// Somebody returns a zone to service.
     ZONE_RETURNS = Info, "zone returns", "";
-    /// A drain does not fit any more, because demand grew or capacity was lost: it stays where it is.
+    /// A drain does not fit any more, because demand grew or capacity was lost: it stays where it
+    /// is.
     ZONE_HELD = Warn, "drain of a zone held",
         "Add hosts in the other zones, or return the zone; `reason` has the figure.";
     /// Orders about zones cannot be kept: a restart forgets those that changed.

@@ -155,17 +155,7 @@ impl Control {
         let store = store(&config, replica, address, &handle).map_err(unusable)?;
         set_relay_connector(&handle, &config).map_err(unusable)?;
         listeners.watch_certificates(&handle);
-        if let Some(path) = &config.operation.evacuation.state_file {
-            let orders = StateFile::new(path.clone()).load().map_err(|error| {
-                let what = format!("evacuation.state_file {}", path.display());
-                RunError::Failed(what, error.into())
-            })?;
-            // Before any proxy connects: the writer takes messages in order.
-            handle
-                .adopt_orders(orders)
-                .await
-                .map_err(|stopped| RunError::Failed("cannot start".to_owned(), stopped.into()))?;
-        }
+        adopt_orders(&handle, &config).await?;
         let bound = Bound {
             xds: address,
             admin: admin_address,
@@ -209,15 +199,11 @@ impl Control {
         } = context.clone();
         let mut writer = tokio::spawn(self.writer.run());
         let options = server_options(&self.config.operation.limits);
-        let otlp = self.config.operation.otlp.clone();
         let limits = within_files(self.config.operation.limits.incoming, open_files_limit());
-        let state_file = self.config.operation.evacuation.state_file.clone();
-        let state_file = state_file.map(StateFile::new);
         let edits = Edits::new(self.options, &self.config, context.clone());
         let supervisor = handle.supervisor().clone();
         let edits = supervisor.spawn("files", edits.apply_all(self.source, self.reloads));
-        let zones = guard(context.clone(), state_file, handle.zones_changed());
-        let zones = supervisor.spawn("zones", zones);
+        let zones = supervisor.spawn("zones", guard(context.clone(), StateFile::of(&self.config)));
         #[cfg(feature = "etcd")]
         let store = self
             .store
@@ -243,7 +229,7 @@ impl Control {
                 serve_admin(listener, router(read_only), &stopping)
             }),
         ];
-        start_export(&context, otlp)?;
+        start_export(&context, self.config.operation.otlp.clone())?;
         let warn = certificates::warn_of_ends(handle.clone(), stopping.clone());
         supervisor.spawn("certificates", warn);
         for stats in [&listeners.xds, &listeners.admin] {
@@ -279,6 +265,20 @@ impl Control {
         let _ = writer.await;
         Ok(())
     }
+}
+
+/// Takes over the orders of the state file, before any proxy connects: the writer takes messages in
+/// order.
+async fn adopt_orders(handle: &Handle, config: &ControlConfig) -> Result<(), RunError> {
+    let Some(file) = StateFile::of(config) else {
+        return Ok(());
+    };
+    let orders = file.load().map_err(|error| {
+        let what = format!("evacuation.state_file {}", file.path().display());
+        RunError::Failed(what, error.into())
+    })?;
+    let adopted = handle.adopt_orders(orders).await;
+    adopted.map_err(|stopped| RunError::Failed("cannot start".to_owned(), stopped.into()))
 }
 
 /// The same pages for an address where nothing can be changed.

@@ -18,7 +18,7 @@ mod writer;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_core::evacuation::Order;
+use plimsoll_core::evacuation::{Order, Suspect};
 use plimsoll_core::log_line;
 use plimsoll_core::model::load_report::ClusterStats;
 use plimsoll_core::time::Instant;
@@ -121,6 +121,8 @@ pub(crate) enum Message {
     },
     /// Orders of the state file.
     Orders(Vec<Order>),
+    /// Zones that are ill, and what follows from it.
+    Suspects(Vec<Suspect>, Option<Arc<str>>),
     Inspect(Inspection),
 }
 
@@ -211,6 +213,15 @@ impl Handle {
     /// Takes over the orders of the state file.
     pub(crate) async fn adopt_orders(&self, orders: Vec<Order>) -> Result<(), Stopped> {
         self.send(Message::Orders(orders)).await
+    }
+
+    /// Replaces the zones that are ill by the latest reports.
+    pub(crate) async fn suspect(
+        &self,
+        suspects: Vec<Suspect>,
+        would: Option<Arc<str>>,
+    ) -> Result<(), Stopped> {
+        self.send(Message::Suspects(suspects, would)).await
     }
 
     /// Returns what is notified when an order about a zone is to be kept.

@@ -17,7 +17,7 @@ mod queries;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_core::evacuation::{Order, ZoneName};
+use plimsoll_core::evacuation::{Order, Suspect, ZoneName};
 use plimsoll_core::model::load_report::ClusterStats;
 use plimsoll_core::time::Instant;
 use plimsoll_xds::lrs::LrsTraffic;
@@ -105,6 +105,17 @@ impl State {
         self.apply_change(now);
         self.settle(now);
         done
+    }
+
+    /// Replaces the zones that are ill by the latest reports.
+    pub(crate) fn handle_suspects(
+        &mut self,
+        suspects: Vec<Suspect>,
+        would: Option<Arc<str>>,
+        now: Instant,
+    ) {
+        self.services.handle_suspects(suspects, would);
+        self.collect_events(now);
     }
 
     /// Takes over orders that are kept, in the store or in a file.

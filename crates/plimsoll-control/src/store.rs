@@ -60,7 +60,7 @@ pub struct StoreLink {
     /// Notified when the writer has added to `outbox`.
     pub(crate) changed: Notify,
     pub(crate) proposals: Proposals,
-    /// Orders about zones.
+    /// Orders to take zones out of use that wait to be written.
     pub(crate) orders: PendingOrders,
     /// Notified when the writer has added to `proposals`.
     pub(crate) proposed: Notify,

@@ -28,9 +28,11 @@ use crate::units::FieldError;
 
 mod assignment;
 mod check;
+mod notice;
 
 pub use assignment::without_drained;
 pub use check::{Check, CheckLimits, CheckedService, Finding, check};
+pub use notice::{Ended, ErrorMatrix, Illness, Noticing, Suspect};
 
 /// Points of a whole zone.
 pub const WHOLE: u32 = 100;
@@ -79,9 +81,9 @@ impl ZoneState {
 pub enum Origin {
     /// A person, by the API or the command line.
     Operator,
-    /// The configuration.
+    /// The files name it, and nobody else may return it.
     File,
-    /// A practice run.
+    /// The schedule of practice runs.
     Practice,
     /// The control plane, because requests to the zone fail.
     Automatic,
@@ -129,7 +131,7 @@ pub struct Order {
 pub struct ZoneName(Arc<str>);
 
 impl ZoneName {
-    /// Checks a name.
+    /// Accepts `ZONE` and `REGION/ZONE`; the error says what is wrong.
     pub fn try_new(name: &str) -> Result<Self, FieldError> {
         let parts = name.split('/').count();
         let is_printable = !name.chars().any(char::is_control);
@@ -292,7 +294,7 @@ pub enum Refusal {
         other: ZoneName,
     },
     InService(ZoneName),
-    /// The configuration decides.
+    /// The files name the zone: only an edit returns it.
     ByFile(ZoneName),
     Invalid(FieldError),
 }
@@ -345,6 +347,7 @@ impl Evacuations {
         self.orders.values()
     }
 
+    /// Returns the order about a zone; `None` if it is in service.
     pub fn get(&self, zone: &ZoneName) -> Option<&Order> {
         self.orders.get(zone)
     }
@@ -479,6 +482,7 @@ impl Drained {
         Self([(zone, points)].into())
     }
 
+    /// Whether no zone has hosts out of use.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -27,6 +27,7 @@ use plimsoll_admin::what_if::{ExplainQuestion, WhatIf, WhatIfQuestion};
 use plimsoll_admin::{Dashboard, HISTORY_PATH};
 use plimsoll_control::config::{Insecure, Mode};
 use plimsoll_control::delivery::NodeClass;
+use plimsoll_control::evacuation::zone_list;
 use plimsoll_control::explain::{ExplainError, Question};
 use plimsoll_control::fleet_plan::ServicePlan;
 use plimsoll_control::load_line::LoadLines;
@@ -206,6 +207,7 @@ fn document(
     let nodes = nodes::nodes(state, observed, now);
     let signs = Signs::new(observed.outside.clone(), state, now);
     let verdict = Verdict::new(&signs, &observed.lines);
+    let zones = zone_list(state, &observed.lines, now);
     DashboardState {
         title: "plimsoll control".to_owned(),
         subtitle,
@@ -217,7 +219,8 @@ fn document(
         clusters: clusters::clusters(state, observed.wall_clock, cache, &observed.lines, now),
         nodes: Some(nodes),
         replicas: replicas::table(state, observed.wall_clock),
-        evacuation: Some(zone_loss::orders(state, &observed.lines, now)),
+        evacuation: Some(zone_loss::orders(&zones)),
+        links: zone_loss::links(&zones),
         events: events.collect(),
         actions: Vec::new(),
         one_proxy: false,

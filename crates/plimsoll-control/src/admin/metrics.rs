@@ -25,7 +25,7 @@ use crate::unreported::Subscriptions;
 
 /// All metrics of the control plane.
 #[rustfmt::skip]
-pub static METRICS: [Metric; 108] = [
+pub static METRICS: [Metric; 111] = [
     Metric::new("plimsoll_control_build_info", Info, &["version"],
         "Version of the control plane; always 1"),
     Metric::new("plimsoll_control_fleets", Gauge, &[],
@@ -147,6 +147,14 @@ pub static METRICS: [Metric; 108] = [
          would be left"),
     Metric::new("plimsoll_control_zone_loss_limit_ratio", Gauge, &[],
         "Value of `evacuation.max_utilization`"),
+    Metric::new("plimsoll_control_zone_drained_ratio", Gauge, &["zone"],
+        "Part of the hosts of a zone that an order takes out of use, 0 to 1; absent in service"),
+    Metric::new("plimsoll_control_zone_suspect", Gauge, &["locality", "of"],
+        "1 if a zone is ill by the latest load reports; `of` is `backends` (requests to its hosts \
+         fail) or `network` (those of its proxies fail everywhere)"),
+    Metric::new("plimsoll_control_link_failed_ratio", Gauge, &["from", "to"],
+        "Share of the requests from the proxies of one zone to the hosts of another that failed, \
+         in the latest load reports, to all services"),
     Metric::new("plimsoll_control_wanted_hosts", Gauge, &["cluster", "locality"],
         "Hosts of weight 1 that a zone needs for its own demand to be at the target utilization of \
          the service"),

@@ -7,13 +7,18 @@ use std::time::Duration;
 
 use plimsoll_core::evacuation::{RETURN_MS, STEP_MS, ZoneName};
 use plimsoll_core::units::FieldError;
-use plimsoll_xds::yaml::proto_json::{ProtoDuration, Uint};
+use plimsoll_xds::yaml::proto_json::{Named, ProtoDuration, Uint};
 use serde::Deserialize;
+
+use super::Mode;
 
 /// Utilization up to which the other zones may be filled, by default.
 const DEFAULT_MAX_UTILIZATION: f64 = 0.9;
 /// Percent of the hosts of a service that may be out of use, by default.
 const DEFAULT_MAX_CAPACITY: u32 = 50;
+/// How long a zone that the control plane has drained stays out, by default: longer than the
+/// restart of its hosts.
+const DEFAULT_AUTOMATIC_TIME: Duration = Duration::from_secs(1800);
 /// Longest time between two steps, and a tenth of the longest return.
 const MAX_STEP: Duration = Duration::from_secs(3600);
 
@@ -33,6 +38,10 @@ pub struct Evacuation {
     pub state_file: Option<PathBuf>,
     /// Zones that are out of use, with the reason.
     pub drained: BTreeMap<ZoneName, Arc<str>>,
+    /// Whether an ill zone is drained, only told, or neither.
+    pub automatic: Mode,
+    /// How long such a zone stays out before it is tried again.
+    pub automatic_time: Duration,
 }
 
 impl Default for Evacuation {
@@ -44,6 +53,8 @@ impl Default for Evacuation {
             return_time: Duration::from_millis(RETURN_MS),
             state_file: None,
             drained: BTreeMap::new(),
+            automatic: Mode::Shadow,
+            automatic_time: DEFAULT_AUTOMATIC_TIME,
         }
     }
 }
@@ -71,6 +82,12 @@ pub(super) struct EvacuationYaml {
     /// Zones that are out of use. An edit drains and returns them by steps; at a start they are out
     /// at once. Default none.
     pub(super) drained: Vec<DrainedZoneYaml>,
+    /// Whether a zone whose backends are ill is drained (`ENFORCE`), only told that it would have
+    /// been (`SHADOW`), or neither (`OFF`). Default `SHADOW`.
+    automatic: Option<Named<Mode>>,
+    /// How long a zone that was drained so stays out before it returns and is judged again, 60s to
+    /// 86400s. Default `1800s`.
+    automatic_time: Option<ProtoDuration>,
 }
 
 /// A zone that is out of use.
@@ -79,9 +96,9 @@ pub(super) struct EvacuationYaml {
 #[cfg_attr(feature = "schema", schemars(rename = "DrainedZone"))]
 #[serde(deny_unknown_fields)]
 pub(super) struct DrainedZoneYaml {
-    /// `ZONE`, or `REGION/ZONE`.
+    /// Name of the zone, `ZONE` or `REGION/ZONE`, as in localities of endpoints.
     zone: String,
-    /// Why, for others.
+    /// Why it is out of use, for others.
     reason: String,
 }
 
@@ -122,7 +139,20 @@ impl EvacuationYaml {
             )?,
             state_file: self.state_file.as_ref().map(PathBuf::from),
             drained: self.drained()?,
+            automatic: self.automatic.map_or(defaults.automatic, |mode| mode.0),
+            automatic_time: self.automatic_time()?,
         })
+    }
+
+    fn automatic_time(&self) -> Result<Duration, FieldError> {
+        let time = self
+            .automatic_time
+            .map_or(DEFAULT_AUTOMATIC_TIME, |time| time.0);
+        if !(Duration::from_secs(60)..=Duration::from_secs(86_400)).contains(&time) {
+            let reason = format!("{time:?} is outside 60 s to 1 day");
+            return Err(FieldError::new("automatic_time", reason));
+        }
+        Ok(time)
     }
 
     fn drained(&self) -> Result<BTreeMap<ZoneName, Arc<str>>, FieldError> {

@@ -63,7 +63,7 @@ macro_rules! setting {
 }
 
 /// All settings, in the order in which errors and the audit name them.
-pub(crate) static SETTINGS: [Setting; 34] = [
+pub(crate) static SETTINGS: [Setting; 33] = [
     setting!("identities", file => file.identities.is_some(), config => config.rules.rules)
         .guarded(&[("identities", |config| config.rules.rules.is_some())])
         // Rules decide who may connect; only the zones that they name count for demand.
@@ -226,35 +226,13 @@ pub(crate) static SETTINGS: [Setting; 34] = [
     )
     .shown(|config| config.operation.max_removed_percent.to_string()),
     setting!("cost", file => file.cost != CostYaml::default(), config => config.operation.cost),
-    setting!(
-        "evacuation.state_file",
-        file => file.evacuation != EvacuationYaml::default(),
-        config => config.operation.evacuation.state_file
-    )
-    .shown(|config| presence(config.operation.evacuation.state_file.as_ref()))
-    .at_restart(),
-    setting!(
-        "evacuation.drained",
-        file => !file.evacuation.drained.is_empty(),
-        config => config.operation.evacuation.drained
-    )
-    .shown(|config| {
-        let drained = config.operation.evacuation.drained.iter();
-        let names: Vec<String> = drained
-            .map(|(zone, why)| format!("{zone}: {why}"))
-            .collect();
-        format!("[{}]", names.join(", "))
-    })
-    .agreed(|config| {
-        let drained = config.operation.evacuation.drained.keys();
-        drained.map(|zone| Value::from(zone.as_str())).collect()
-    }),
+    setting!("evacuation", file => has_evacuation(file), config => live_evacuation(config)),
     setting!(
         "evacuation",
-        file => file.evacuation != EvacuationYaml::default(),
-        config => limits_of_drains(&config.operation.evacuation)
+        file => has_evacuation(file),
+        config => config.operation.evacuation.state_file
     )
-    .shown(|config| format!("{:?}", limits_of_drains(&config.operation.evacuation))),
+    .at_restart(),
     // The services and listeners of the files that it names are compared.
     setting!("include", file => !file.include.is_empty(), _config => true),
     setting!("listeners", file => !file.listeners.is_empty(), config => config.listeners)
@@ -266,14 +244,16 @@ pub(crate) static SETTINGS: [Setting; 34] = [
         .agreed(|config| config.services.values().map(|one| one.digest).collect()),
 ];
 
-/// Settings of drains that take effect with the next one.
-fn limits_of_drains(settings: &Evacuation) -> (f64, f64, Duration, Duration) {
-    (
-        settings.max_utilization,
-        settings.max_capacity_share,
-        settings.step_interval,
-        settings.return_time,
-    )
+fn has_evacuation(file: &FileYaml) -> bool {
+    file.evacuation != EvacuationYaml::default()
+}
+
+/// Settings of drains that take effect at once, or with the next one.
+fn live_evacuation(config: &ControlConfig) -> Evacuation {
+    Evacuation {
+        state_file: None,
+        ..config.operation.evacuation.clone()
+    }
 }
 
 impl Setting {

@@ -7,6 +7,7 @@ use plimsoll_core::evacuation::Order;
 use plimsoll_core::units::FieldError;
 
 use super::OrderRecord;
+use crate::config::ControlConfig;
 
 /// The file of `evacuation.state_file`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,10 +27,18 @@ pub enum StateFileError {
 }
 
 impl StateFile {
+    /// Names a file, which need not exist yet.
     pub const fn new(path: PathBuf) -> Self {
         Self { path }
     }
 
+    /// Returns the file of a configuration, if it has one.
+    pub(crate) fn of(config: &ControlConfig) -> Option<Self> {
+        let path = config.operation.evacuation.state_file.clone();
+        path.map(Self::new)
+    }
+
+    /// Returns where the file is, for messages.
     pub fn path(&self) -> &Path {
         &self.path
     }

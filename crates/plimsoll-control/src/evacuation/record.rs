@@ -10,7 +10,7 @@ pub struct OrderRecord {
     pub zone: String,
     /// `operator`, `file`, `practice` or `automatic`.
     pub origin: String,
-    /// Who gave it.
+    /// Caller of the API, or what in the control plane gave the order.
     pub by: String,
     pub reason: String,
     pub started_unix_ms: u64,

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use plimsoll_admin::api::rounded;
 use plimsoll_core::evacuation::{
-    Check, CheckLimits, CheckedService, DrainRequest, Finding, Order, Origin, Refusal, ZoneName,
-    ZoneState, check,
+    Check, CheckLimits, CheckedService, DrainRequest, Ended, ErrorMatrix, Finding, Illness, Order,
+    Origin, Refusal, Suspect, ZoneName, ZoneState, check,
 };
 use plimsoll_core::model::assignment::LocalityLbEndpoints;
 use plimsoll_core::model::locality::Locality;
@@ -23,15 +23,19 @@ use crate::state::State;
 
 /// How long routing shares may be computed for one check.
 const LOAD_BUDGET: Duration = Duration::from_secs(1);
+/// Most pairs of zones in a list.
+const MAX_LINKS: usize = 2_500;
+/// So many times faster than a person an ill zone is drained.
+const HASTE: u64 = 5;
 /// Longest time that a zone may be out by one order: a year.
 const MAX_TIME: Duration = Duration::from_secs(366 * 86_400);
 
-/// Body of `/api/v1/zones/drain`.
+/// What to drain, for how long, and how far: the body of `/api/v1/zones/drain`.
 #[derive(Clone, Debug, Default, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DrainBody {
-    /// `ZONE`, or `REGION/ZONE`.
+    /// Name of the zone, `ZONE` or `REGION/ZONE`, as in localities of endpoints.
     pub zone: String,
     /// Why, for the audit and for others.
     #[serde(default)]
@@ -53,7 +57,7 @@ pub struct DrainBody {
     pub dry_run: bool,
 }
 
-/// Body of `/api/v1/zones/return`.
+/// Which zone returns to service: the body of `/api/v1/zones/return`.
 #[derive(Clone, Debug, Default, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -118,6 +122,34 @@ pub struct ZoneReport {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ZoneList {
     pub zones: Vec<ZoneReport>,
+    /// Zones that are ill.
+    pub suspects: Vec<SuspectReport>,
+    /// What became of the requests between zones, to all services, in the latest load reports.
+    pub links: Vec<LinkReport>,
+}
+
+/// A zone that is ill.
+#[derive(Clone, Debug, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct SuspectReport {
+    pub zone: Locality,
+    /// `backends` (requests to its hosts fail) or `network` (those of its proxies fail everywhere).
+    pub of: &'static str,
+    /// Share of the requests that fail, and the median of that in other zones.
+    pub failed_share: f64,
+    pub elsewhere: f64,
+    /// Whether one bad host explains it: then the zone is never drained for it.
+    pub is_one_host: bool,
+}
+
+/// Requests from the proxies of one zone to the hosts of another.
+#[derive(Clone, Debug, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct LinkReport {
+    pub from: Locality,
+    pub to: Locality,
+    pub requests: u64,
+    pub failed: u64,
 }
 
 /// Why a request is not carried out.
@@ -202,6 +234,30 @@ impl Context {
         Ok(answer)
     }
 
+    /// Drains a zone that is ill, as far as fits.
+    pub(super) async fn drain_ill(
+        &self,
+        zone: ZoneName,
+        reason: &str,
+        by: &str,
+    ) -> Result<Order, EvacuationError> {
+        let (found, settings) = self.check_with_settings(&zone).await?;
+        let request = DrainRequest {
+            zone,
+            origin: Origin::Automatic,
+            by: by.into(),
+            reason: reason.into(),
+            for_ms: Some(millis(settings.automatic_time)),
+            // Requests fail meanwhile.
+            step_ms: millis(settings.step_interval) / HASTE,
+            return_ms: millis(settings.return_time),
+            partial: true,
+            force: false,
+        };
+        let command = ZoneCommand::Drain(request, Box::new(found));
+        Ok(self.handle.command(command, by).await??)
+    }
+
     /// Returns a zone to service.
     pub async fn give_back(
         &self,
@@ -217,7 +273,7 @@ impl Context {
         Ok(OrderRecord::from(&order))
     }
 
-    /// Lists all zones.
+    /// Lists zones with endpoints of some service, and what is ill.
     pub async fn zones(&self) -> Result<ZoneList, Stopped> {
         let lines = self.load_lines(LOAD_BUDGET).await?;
         self.handle
@@ -301,18 +357,25 @@ pub fn zone_list(state: &State, lines: &LoadLines, now: plimsoll_core::time::Ins
             zones.entry(zone).or_default().1 += count;
         }
     }
+    let out = state.zones_out();
+    let suspects = out.suspects();
+    let is_suspect = |zone: &Locality| {
+        let mut backends = suspects
+            .iter()
+            .filter(|one| one.illness == Illness::Backends);
+        backends.any(|one| place(&one.zone) == *zone)
+    };
     let fails = |zone: &Locality| {
         let mut all = lines.iter().flat_map(|line| &line.zones);
         all.any(|own| own.fails && own.fails_only_from.is_empty() && place(&own.locality) == *zone)
     };
-    let out = state.zones_out();
     let now_ms = out.unix_ms(now);
     let report = |(zone, (hosts, in_use)): (&Locality, &(usize, usize))| {
         let mut orders = out.orders().orders();
         let order = orders.find(|order| order.zone.has(zone) && !order.is_over(now_ms));
         let state = match order {
             Some(order) => order.state(now_ms),
-            None if fails(zone) => ZoneState::Suspect,
+            None if fails(zone) || is_suspect(zone) => ZoneState::Suspect,
             None => ZoneState::InService,
         };
         ZoneReport {
@@ -329,6 +392,49 @@ pub fn zone_list(state: &State, lines: &LoadLines, now: plimsoll_core::time::Ins
     };
     ZoneList {
         zones: zones.iter().map(report).collect(),
+        suspects: suspects.iter().map(SuspectReport::from).collect(),
+        links: links(&errors(state, now)),
+    }
+}
+
+/// Returns what became of the requests between zones, of all fleets.
+pub(crate) fn errors(state: &State, now: plimsoll_core::time::Instant) -> ErrorMatrix {
+    let mut all = ErrorMatrix::new();
+    for fleet in state.planner().fleets(now) {
+        for (from, row) in fleet.errors() {
+            let sums = all.entry(from).or_default();
+            for (to, ended) in row {
+                let sum = sums.entry(to).or_default();
+                sum.requests = sum.requests.saturating_add(ended.requests);
+                sum.failed = sum.failed.saturating_add(ended.failed);
+            }
+        }
+    }
+    all
+}
+
+fn links(errors: &ErrorMatrix) -> Vec<LinkReport> {
+    let row = |(from, row): (&Locality, &BTreeMap<Locality, Ended>)| {
+        let link = |(to, ended): (&Locality, &Ended)| LinkReport {
+            from: from.clone(),
+            to: to.clone(),
+            requests: ended.requests,
+            failed: ended.failed,
+        };
+        row.iter().map(link).collect::<Vec<_>>()
+    };
+    errors.iter().flat_map(row).take(MAX_LINKS).collect()
+}
+
+impl From<&Suspect> for SuspectReport {
+    fn from(suspect: &Suspect) -> Self {
+        Self {
+            zone: suspect.zone.clone(),
+            of: suspect.illness.name(),
+            failed_share: rounded(suspect.failed_share),
+            elsewhere: rounded(suspect.elsewhere),
+            is_one_host: suspect.is_one_host,
+        }
     }
 }
 

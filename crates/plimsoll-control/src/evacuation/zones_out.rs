@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::evacuation::{
-    Check, DrainRequest, Drained, Evacuations, Order, Origin, Refusal, WHOLE, ZoneName, ZoneState,
+    Check, DrainRequest, Drained, Evacuations, Order, Origin, Refusal, Suspect, WHOLE, ZoneName,
+    ZoneState,
 };
 use plimsoll_core::time::Instant;
 
@@ -48,6 +49,8 @@ pub(crate) struct ZonesOut {
     changed: BTreeSet<ZoneName>,
     /// Those of them that the store has not confirmed.
     unconfirmed: BTreeSet<ZoneName>,
+    /// Zones that are ill, as the latest reports say.
+    suspects: Vec<Suspect>,
     /// When something changes next.
     due: Option<Instant>,
     events: EventQueue,
@@ -59,7 +62,7 @@ impl ZonesOut {
         self.unix_origin = since_epoch;
     }
 
-    /// Returns Unix milliseconds.
+    /// Converts a moment to the Unix milliseconds that orders have.
     pub(crate) fn unix_ms(&self, now: Instant) -> u64 {
         let since = self.unix_origin + now.saturating_duration_since(Instant::ORIGIN);
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
@@ -113,8 +116,8 @@ impl ZonesOut {
         Ok(order)
     }
 
-    /// Puts the zones of the configuration out of use, and returns those that it has no more. At the
-    /// start they are out at once: they were before.
+    /// Puts the zones of the configuration out of use, and returns those that it has no more. At
+    /// the start they are out at once: they were before.
     pub(crate) fn handle_config(&mut self, settings: &Evacuation, is_start: bool, now: Instant) {
         let now_ms = self.unix_ms(now);
         let by_file = self
@@ -195,6 +198,26 @@ impl ZonesOut {
                 }
             }
         }
+    }
+
+    /// Replaces the zones that are ill, and tells of new ones. `would` says what follows.
+    pub(crate) fn handle_suspects(&mut self, suspects: Vec<Suspect>, would: Option<Arc<str>>) {
+        for suspect in &suspects {
+            let is_same =
+                |one: &Suspect| one.zone == suspect.zone && one.illness == suspect.illness;
+            if !self.suspects.iter().any(is_same) {
+                self.events.push(ControlEvent::ZoneSuspect {
+                    suspect: suspect.clone(),
+                    would: would.clone(),
+                });
+            }
+        }
+        self.suspects = suspects;
+    }
+
+    /// Returns the zones that are ill.
+    pub(crate) fn suspects(&self) -> &[Suspect] {
+        &self.suspects
     }
 
     /// Moves on to a moment. Returns what services are to leave out, if that changed.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_core::evacuation::{ZoneName, ZoneState};
+use plimsoll_core::evacuation::{Suspect, ZoneName, ZoneState};
 use plimsoll_core::log_line;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::planner::{Plan, PlanScope, PlannerEvent};
@@ -101,6 +101,12 @@ pub enum ControlEvent {
         reason: Arc<str>,
         by: Arc<str>,
     },
+    /// A zone is ill, by what becomes of the requests between zones.
+    ZoneSuspect {
+        suspect: Suspect,
+        /// What follows from it.
+        would: Option<Arc<str>>,
+    },
     /// Somebody returns a zone.
     ZoneReturns {
         zone: ZoneName,
@@ -139,12 +145,7 @@ impl ControlEvent {
             ),
             Self::WithoutEffect { cluster, error } => without_effect(cluster, error),
             Self::ServiceConflict(conflict) => service_conflict(conflict),
-            Self::FleetChanged { fleet, nodes } => {
-                let proxies = if *nodes == 1 { "proxy" } else { "proxies" };
-                Description::logged(move |_| log_line!(log_lines::FLEET_CHANGED, %fleet, nodes))
-                    .info(format!("fleet {fleet} has {nodes} {proxies}"))
-                    .fleet(fleet)
-            }
+            Self::FleetChanged { fleet, nodes } => fleet_changed(fleet, *nodes),
             Self::UnknownLocality {
                 fleet,
                 node,
@@ -185,6 +186,17 @@ impl ControlEvent {
                     format!("store unreachable, continuing with the last known state: {reason}"),
                 )
             }
+            Self::ZoneMoved { .. }
+            | Self::ZoneSuspect { .. }
+            | Self::ZoneReturns { .. }
+            | Self::ZoneHeld { .. } => self.describe_zone(),
+        }
+    }
+
+    /// Describes events about zones that are out of use or ill.
+    fn describe_zone(&self) -> Description<'_> {
+        match self {
+            Self::ZoneSuspect { suspect, would } => zone_suspect(suspect, would.as_deref()),
             Self::ZoneMoved {
                 zone,
                 state,
@@ -192,13 +204,11 @@ impl ControlEvent {
                 by,
             } => {
                 let state = state.name();
+                let words = state.replace('_', " ");
                 Description::logged(move |_| {
                     log_line!(log_lines::ZONE_MOVED, %zone, state, reason = %reason, by = %by);
                 })
-                .info(format!(
-                    "zone {zone} is {}: {reason} ({by})",
-                    state.replace('_', " ")
-                ))
+                .info(format!("zone {zone} is {words}: {reason} ({by})"))
             }
             Self::ZoneReturns { zone, by } => Description::logged(move |_| {
                 log_line!(log_lines::ZONE_RETURNS, %zone, by = %by);
@@ -214,8 +224,17 @@ impl ControlEvent {
             .warning(format!(
                 "zone {zone} stays at {limit} % out of use: {reason}"
             )),
+            // Not about a zone.
+            _ => Description::logged(|_| {}),
         }
     }
+}
+
+fn fleet_changed(fleet: &Arc<str>, nodes: usize) -> Description<'_> {
+    let proxies = if nodes == 1 { "proxy" } else { "proxies" };
+    Description::logged(move |_| log_line!(log_lines::FLEET_CHANGED, %fleet, nodes))
+        .info(format!("fleet {fleet} has {nodes} {proxies}"))
+        .fleet(fleet)
 }
 
 fn planned(plan: &Plan) -> Description<'_> {
@@ -342,6 +361,25 @@ fn unknown_locality<'a>(
     .warning(text)
     .counted("identity_mistakes_total", label)
     .suspect(Suspicion::UnknownLocality, fleet, node)
+}
+
+fn zone_suspect<'a>(suspect: &'a Suspect, would: Option<&'a str>) -> Description<'a> {
+    let Suspect {
+        zone,
+        illness,
+        failed_share,
+        elsewhere,
+        ..
+    } = suspect;
+    let of = illness.name();
+    let (failed, rest) = (100.0 * failed_share, 100.0 * elsewhere);
+    let follows = would.map_or_else(String::new, |would| format!("; {would}"));
+    Description::logged(move |_| {
+        log_line!(log_lines::ZONE_SUSPECT, %zone, of, failed_share, would);
+    })
+    .warning(format!(
+        "{of} of {zone}: {failed:.1} % of the requests fail, {rest:.1} % elsewhere{follows}"
+    ))
 }
 
 fn stream_refused<'a>(

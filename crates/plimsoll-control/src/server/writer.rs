@@ -206,6 +206,9 @@ impl Writer {
                 // The caller may have been canceled; ignore send errors.
                 let _ = reply.send(self.command(command, &by));
             }
+            Message::Suspects(suspects, would) => {
+                self.state.handle_suspects(suspects, would, now);
+            }
             Message::Orders(orders) => self.state.handle_orders(OrderInput::All(orders), now),
             Message::Inspect(inspect) => inspect(&self.state, now),
         }

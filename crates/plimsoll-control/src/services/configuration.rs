@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_core::evacuation::{Order, ZoneName};
+use plimsoll_core::evacuation::{Order, Suspect, ZoneName};
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::time::Instant;
 use plimsoll_core::units::FieldError;
@@ -129,7 +129,7 @@ impl Configuration {
         }
     }
 
-    /// Sets the Unix time of `Instant::ORIGIN`, and takes the zones of the configuration out of use.
+    /// Sets the Unix time of `Instant::ORIGIN`, and takes the zones of the files out of use.
     pub(crate) fn start_zones(&mut self, since_epoch: Duration, now: Instant) {
         self.out.set_unix_origin(since_epoch);
         let settings = &self.files.operation.evacuation;
@@ -169,6 +169,10 @@ impl Configuration {
     /// Returns an order to keep; `None` as the order if it is to be deleted.
     pub(crate) fn poll_record(&mut self) -> Option<(ZoneName, Option<Order>)> {
         self.out.poll_record()
+    }
+
+    pub(crate) fn handle_suspects(&mut self, suspects: Vec<Suspect>, would: Option<Arc<str>>) {
+        self.out.handle_suspects(suspects, would);
     }
 
     pub(crate) const fn zones_out(&self) -> &ZonesOut {

@@ -1,8 +1,8 @@
 //! What is left of an assignment while zones are drained.
 //!
 //! Hosts leave, a share of each locality at a time: then every form of delivery and every policy
-//! follows, and each host that is left serves what it served before. Which hosts leave first depends
-//! on their addresses only, so replicas and restarts agree.
+//! follows, and each host that is left serves what it served before. Which hosts leave first
+//! depends on their addresses only, so replicas and restarts agree.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -61,15 +61,14 @@ fn left(entry: &LocalityLbEndpoints, points: u32) -> Option<LocalityLbEndpoints>
         .collect();
     ranked.sort_unstable();
     let staying: BTreeSet<SocketAddr> = ranked.iter().take(kept).map(|(_, host)| *host).collect();
-    let endpoints = entry.lb_endpoints.iter();
-    let endpoints = endpoints.filter(|endpoint| staying.contains(&endpoint.address));
-    let weight = u64::from(entry.load_balancing_weight) * kept as u64;
-    let weight = weight.div_ceil(all as u64);
+    let hosts = entry.lb_endpoints.iter();
+    let left = hosts.filter(|host| staying.contains(&host.address));
+    let weight = (u64::from(entry.load_balancing_weight) * kept as u64).div_ceil(all as u64);
     Some(LocalityLbEndpoints {
         locality: entry.locality.clone(),
         priority: entry.priority,
         load_balancing_weight: u32::try_from(weight).unwrap_or(u32::MAX),
-        lb_endpoints: endpoints.cloned().collect(),
+        lb_endpoints: left.cloned().collect(),
     })
 }
 

@@ -35,8 +35,8 @@ pub struct CheckedService<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
     pub service: String,
-    /// Utilization of the fullest zone now, and without the zone, whatever its clients do; `None` if
-    /// the capacity is not known.
+    /// Utilization of the fullest zone now, and without the zone, whatever its clients do; `None`
+    /// if the capacity is not known.
     pub now: Option<f64>,
     pub without: Option<f64>,
     /// Which zone that would be.

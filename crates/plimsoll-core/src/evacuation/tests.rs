@@ -268,8 +268,8 @@ fn the_check_says_how_far_a_zone_may_be_drained() {
     assert_eq!(first.service, "tight");
     assert!((first.without.unwrap() - 1.0).abs() < 1e-4);
     assert!((first.missing.unwrap() - (120.0 / 0.9 - 120.0)).abs() < 1e-6);
-    let expected = "tight: a would be at 1.00, above 0.90: capacity for 13.3 requests/s is missing. \
-                    70 % of the zone would fit";
+    let expected = "tight: a would be at 1.00, above 0.90: capacity for 13.3 requests/s is \
+                    missing. 70 % of the zone would fit";
     assert_eq!(found.text(), expected);
 }
 

@@ -11,8 +11,9 @@ use std::time::Duration;
 use super::aggregate::{Change, Reports};
 use super::failing::{self, Changed};
 use super::fractions::ReportedZone;
-use super::outcomes::Outcomes;
+use super::outcomes::{Outcome, Outcomes};
 use super::scope::ScopeState;
+use crate::evacuation::{Ended, ErrorMatrix};
 use crate::model::load_report::ClusterStats;
 use crate::model::locality::Locality;
 use crate::time::Instant;
@@ -136,6 +137,23 @@ impl Fleet {
             .into_iter()
             .flat_map(Outcomes::failed_shares)
             .collect()
+    }
+
+    /// Returns what became of the requests between zones, to all upstream clusters together.
+    pub(super) fn errors(&self) -> ErrorMatrix {
+        let sums = self.reports.outcomes.get(&None);
+        let rows = sums.into_iter().flat_map(Outcomes::by_source);
+        rows.map(|(from, row)| {
+            let cell = |(to, outcome): (&Locality, &Outcome)| {
+                let ended = Ended {
+                    requests: outcome.requests(),
+                    failed: outcome.failed,
+                };
+                (to.clone(), ended)
+            };
+            (from.clone(), row.iter().map(cell).collect())
+        })
+        .collect()
     }
 
     pub(super) fn scope(&self, key: &ScopeKey) -> Option<&ScopeState> {

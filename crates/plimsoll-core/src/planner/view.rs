@@ -10,6 +10,7 @@ use super::Planner;
 use super::fleet::{Fleet, ScopeKey};
 use super::plan::Plan;
 use super::scope::ScopeState;
+use crate::evacuation::ErrorMatrix;
 use crate::model::locality::Locality;
 use crate::time::Instant;
 
@@ -154,6 +155,12 @@ impl<'a> FleetView<'a> {
     /// with destinations in order of locality. Less work than asking each scope.
     pub fn flows_by_cluster(&self) -> BTreeMap<&'a Arc<str>, FlowsBySource<'a>> {
         self.fleet.reports.flows_by_cluster()
+    }
+
+    /// Returns what became of the requests between zones, to all upstream clusters together, in the
+    /// latest reports.
+    pub fn errors(&self) -> ErrorMatrix {
+        self.fleet.errors()
     }
 
     /// Iterates over the fleet's scopes: first the whole fleet, then upstream clusters by name.

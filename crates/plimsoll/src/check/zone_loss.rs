@@ -81,9 +81,11 @@ fn of_explanation(scenario: &Scenario, zone: &str) -> Result<Loss, String> {
         .iter()
         .find(|row| named(&row.locality().to_string()));
     let lost = found.ok_or_else(|| {
-        let names = localities.iter().map(|row| row.locality().to_string());
-        let names = names.collect::<Vec<_>>().join(", ");
-        format!("--lose-zone: {zone:?} is not one of {names}")
+        let names: Vec<String> = localities
+            .iter()
+            .map(|row| row.locality().to_string())
+            .collect();
+        format!("--lose-zone: {zone:?} is not one of {}", names.join(", "))
     })?;
     let left = 1.0 - lost.capacity_share;
     if left <= 0.0 {

@@ -44,7 +44,7 @@ enum Command {
 /// Take a zone out of use, step by step
 #[derive(Debug, clap::Args)]
 struct Drain {
-    /// ZONE, or REGION/ZONE
+    /// Name of the zone, ZONE or REGION/ZONE, as in localities of endpoints
     zone: String,
     /// Why, for the audit and for others; not needed with --dry-run
     #[arg(long, default_value = "", required_unless_present = "dry_run")]

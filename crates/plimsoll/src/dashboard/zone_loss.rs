@@ -3,12 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_admin::state::{ClusterState, ZoneOrder};
+use plimsoll_admin::state::{ClusterState, LinkErrors, ZoneOrder};
 use plimsoll_admin::zone_loss::ServiceZoneLoss;
-use plimsoll_control::evacuation::zone_list;
+use plimsoll_control::evacuation::{LinkReport, ZoneList, ZoneReport};
 use plimsoll_control::load_line::LoadLines;
-use plimsoll_control::state::State;
-use plimsoll_core::time::Instant;
 
 /// Losses by service: all fleets show the same.
 pub(super) struct Losses(BTreeMap<String, ServiceZoneLoss>);
@@ -34,21 +32,30 @@ impl Losses {
 }
 
 /// Returns the zones with their state.
-pub(super) fn orders(state: &State, lines: &LoadLines, now: Instant) -> Vec<ZoneOrder> {
-    let zones = zone_list(state, lines, now).zones.into_iter();
-    zones
-        .map(|zone| ZoneOrder {
-            zone: zone.zone,
-            state: zone.state.to_owned(),
-            drained_percent: zone.drained_percent,
-            hosts: zone.hosts,
-            hosts_in_use: zone.hosts_in_use,
-            reason: zone
-                .order
-                .as_ref()
-                .map(|order| format!("{} ({})", order.reason, order.by)),
-            ordered_as: zone.order.as_ref().map(|order| order.zone.clone()),
-            until_unix_ms: zone.order.and_then(|order| order.until_unix_ms),
-        })
-        .collect()
+pub(super) fn orders(zones: &ZoneList) -> Vec<ZoneOrder> {
+    let order = |zone: &ZoneReport| ZoneOrder {
+        zone: zone.zone.clone(),
+        state: zone.state.to_owned(),
+        drained_percent: zone.drained_percent,
+        hosts: zone.hosts,
+        hosts_in_use: zone.hosts_in_use,
+        reason: zone
+            .order
+            .as_ref()
+            .map(|order| format!("{} ({})", order.reason, order.by)),
+        ordered_as: zone.order.as_ref().map(|order| order.zone.clone()),
+        until_unix_ms: zone.order.as_ref().and_then(|order| order.until_unix_ms),
+    };
+    zones.zones.iter().map(order).collect()
+}
+
+/// Returns what became of the requests between zones.
+pub(super) fn links(zones: &ZoneList) -> Vec<LinkErrors> {
+    let link = |link: &LinkReport| LinkErrors {
+        from: link.from.clone(),
+        to: link.to.clone(),
+        requests: link.requests,
+        failed: link.failed,
+    };
+    zones.links.iter().map(link).collect()
 }

@@ -42,6 +42,7 @@ pub(super) fn of_state(
     add_planned(&mut values, state);
     let max_utilization = state.config().operation.evacuation.max_utilization;
     values.add("zone_loss_limit_ratio", &[], max_utilization);
+    super::zone_loss::add_states(&mut values, state, now);
     for source in SourceId::ALL {
         values.add("ignored_services", &[source.label()], 0);
     }

@@ -133,6 +133,7 @@ fn edits() -> Vec<(&'static str, String, String, [Option<&'static str>; 2])> {
             ["50", "100"],
         ),
         added("cost", "cost: {bytes_per_request: 1}", ["", ""]),
+        added("evacuation", "evacuation: {max_utilization: 0.5}", ["", ""]),
         edit(
             "listeners",
             "services: [{cluster: {name: a}}]",
@@ -284,6 +285,7 @@ fn every_agreed_setting_is_part_of_the_agreement_and_no_other() {
             "limits",
             "reload.max_removed_percent",
             "cost",
+            "evacuation",
             "identities",
             "load_reporting.report_endpoint_granularity",
         ];

@@ -48,6 +48,7 @@ pub const PAGES: [Page; 31] = [
     page("docs/demo.md"),
     page("docs/envoy-module.md"),
     page("docs/explain.md"),
+    given("docs/game-days.md", &[CONTROL, SIDECAR]),
     page("docs/guides/axum-reqwest.md"),
     page("docs/guides/hyper.md"),
     page("docs/guides/orca.md"),

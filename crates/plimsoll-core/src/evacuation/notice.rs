@@ -248,10 +248,7 @@ mod tests {
     fn a_bad_column_is_backends_and_a_bad_row_is_network() {
         let backends = ("b".to_owned(), Illness::Backends, false);
         let network = ("b".to_owned(), Illness::Network, false);
-        assert_eq!(
-            found(|_, to| if to == 1 { 30 } else { 0 }, 12),
-            [backends.clone()]
-        );
+        assert_eq!(found(|_, to| if to == 1 { 30 } else { 0 }, 12), [backends]);
         assert_eq!(
             found(|from, _| if from == 1 { 30 } else { 0 }, 12),
             [network]
@@ -330,8 +327,11 @@ mod tests {
             hosts: 2 + below(rng, 20),
             background: 0.02 * unit(rng),
             release: (start, start + 10, 0.5 * unit(rng)),
-            bad_host: (rng.next_u64() % 2 == 0).then(|| zone(rng)),
-            deploy: (rng.next_u64() % 2 == 0).then(|| (zone(rng), start, 0.3 * unit(rng))),
+            bad_host: rng.next_u64().is_multiple_of(2).then(|| zone(rng)),
+            deploy: rng
+                .next_u64()
+                .is_multiple_of(2)
+                .then(|| (zone(rng), start, 0.3 * unit(rng))),
         }
     }
 

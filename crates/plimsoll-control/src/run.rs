@@ -230,12 +230,7 @@ impl Control {
             }),
         ];
         start_export(&context, self.config.operation.otlp.clone())?;
-        let warn = certificates::warn_of_ends(handle.clone(), stopping.clone());
-        supervisor.spawn("certificates", warn);
-        for stats in [&listeners.xds, &listeners.admin] {
-            let tell = handshakes::tell(Arc::clone(stats), handle.clone(), stopping.clone());
-            tokio::spawn(tell);
-        }
+        tell_of_connections(&handle, &listeners, &stopping);
         drop(context);
         let ads = server::Discovery::new(handle.clone());
         let lrs = LoadReporting::new(handle);
@@ -264,6 +259,16 @@ impl Control {
         // The writer exits because the last handle has been dropped.
         let _ = writer.await;
         Ok(())
+    }
+}
+
+/// Tells of certificates that end, and of TLS handshakes that fail.
+fn tell_of_connections(handle: &Handle, listeners: &Listeners, stopping: &CancellationToken) {
+    let warn = certificates::warn_of_ends(handle.clone(), stopping.clone());
+    handle.supervisor().spawn("certificates", warn);
+    for stats in [&listeners.xds, &listeners.admin] {
+        let tell = handshakes::tell(Arc::clone(stats), handle.clone(), stopping.clone());
+        tokio::spawn(tell);
     }
 }
 

@@ -36,7 +36,7 @@ const CONTROL: &str = "plimsoll control -c examples/control/control.yaml &";
 const SIDECAR: &str = "plimsoll proxy -c examples/proxy/sidecar/proxy.yaml &";
 
 /// All pages with commands.
-pub const PAGES: [Page; 31] = [
+pub const PAGES: [Page; 32] = [
     with_envoy("README.md"),
     page("RELEASING.md"),
     given("docs/admin-api.md", &[CONTROL, SIDECAR]),

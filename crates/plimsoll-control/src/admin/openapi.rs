@@ -73,7 +73,7 @@ impl Operation {
 
 /// Every path that responds with text or JSON; a test compares them with the routes.
 #[rustfmt::skip]
-static OPERATIONS: [Operation; 20] = [
+static OPERATIONS: [Operation; 21] = [
     text("/healthz", "text/plain"),
     text("/readyz", "text/plain"),
     text("/metrics", "application/openmetrics-text"),

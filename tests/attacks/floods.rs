@@ -108,7 +108,9 @@ async fn a_client_with_many_small_unfinished_messages_does_not_push_out_others()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_of_all_connections_together_are_limited() {
     survive(async |control| {
-        // The process of the test has 2,000, of which the honest fleet uses eleven.
+        // The process of the test has 2,000, of which loopback may have three quarters and the
+        // honest fleet uses eleven.
+        let most = 1500;
         let mut peers = Vec::new();
         let mut streams = Vec::new();
         for _ in 0..25 {
@@ -122,12 +124,12 @@ async fn streams_of_all_connections_together_are_limited() {
         for stream in &mut streams {
             // On a slow machine the first ones have ended, because they sent no message.
             if let Some(Some(end)) = stream.response_if_any().await {
-                refused += usize::from(end == "8: 2000 streams are open");
+                refused += usize::from(end == "8: 1500 streams are open from 127.0.0.1");
             }
         }
-        assert!((1..=25 * 90 - (2000 - 11)).contains(&refused), "{refused}");
+        assert!((1..=25 * 90 - (most - 11)).contains(&refused), "{refused}");
         control
-            .wait_for_metric("limit_exceeded_total{limit=\"streams\"}")
+            .wait_for_metric("limit_exceeded_total{limit=\"streams_per_peer\"}")
             .await;
     })
     .await;

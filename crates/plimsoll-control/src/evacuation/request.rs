@@ -1,6 +1,6 @@
 //! Questions and commands of the admin API, the dashboard and the command line about zones.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use plimsoll_core::evacuation::{
 };
 use plimsoll_core::model::assignment::LocalityLbEndpoints;
 use plimsoll_core::model::locality::Locality;
+use plimsoll_core::planner::zone_loss::ServiceLoad;
 use plimsoll_core::units::FieldError;
 use plimsoll_xds::yaml::proto_json::ProtoDuration;
 
@@ -20,6 +21,7 @@ use crate::load_line::LoadLines;
 use crate::run::Context;
 use crate::server::Stopped;
 use crate::state::State;
+use crate::zone_loss::ServiceZones;
 
 /// How long routing shares may be computed for one check.
 const LOAD_BUDGET: Duration = Duration::from_secs(1);
@@ -172,9 +174,16 @@ impl From<FieldError> for EvacuationError {
 /// What the state knows for a check.
 struct Known {
     settings: Evacuation,
-    /// Share of the hosts of each service that would be out of use.
-    out_shares: BTreeMap<Arc<str>, f64>,
+    services: BTreeMap<Arc<str>, KnownService>,
     has_zone: bool,
+}
+
+/// The hosts of a service.
+struct KnownService {
+    /// Share of them that would be out of use.
+    out_share: f64,
+    /// Its zones with the hosts in use there: all that is known of it without requests.
+    idle: ServiceZones,
 }
 
 impl Context {
@@ -284,57 +293,68 @@ impl Context {
 
 fn known(state: &State, zone: &ZoneName) -> Known {
     let drained = state.zones_out().applied();
-    let mut out_shares = BTreeMap::new();
+    let mut services = BTreeMap::new();
     let mut has_zone = false;
     for (name, service) in state.services().whole() {
         let entries = service.assignment.endpoints();
         has_zone |= entries.iter().any(|entry| zone.has(&entry.locality));
         let hosts = |entry: &LocalityLbEndpoints| count(entry.lb_endpoints.len());
         let all: f64 = entries.iter().map(hosts).sum();
-        let out = entries.iter().map(|entry| {
-            let points = f64::from(drained.points(&entry.locality)) / 100.0;
-            hosts(entry)
+        let mut out = 0.0;
+        let mut in_use: BTreeMap<Locality, f64> = BTreeMap::new();
+        for entry in entries {
+            let share = f64::from(drained.points(&entry.locality)) / 100.0;
+            out += hosts(entry)
                 * if zone.has(&entry.locality) {
                     1.0
                 } else {
-                    points
-                }
-        });
-        let share = if all > 0.0 {
-            out.sum::<f64>() / all
-        } else {
-            0.0
+                    share
+                };
+            *in_use.entry(entry.locality.clone()).or_default() += hosts(entry) * (1.0 - share);
+        }
+        let known = KnownService {
+            out_share: if all > 0.0 { out / all } else { 0.0 },
+            idle: ServiceZones {
+                cluster: Arc::clone(name),
+                zones: in_use.keys().cloned().collect(),
+                load: ServiceLoad {
+                    capacity: in_use.into_values().collect(),
+                    ..ServiceLoad::default()
+                },
+                has_capacity: false,
+            },
         };
-        out_shares.insert(Arc::clone(name), share);
+        services.insert(Arc::clone(name), known);
     }
     Known {
         settings: state.config().operation.evacuation.clone(),
-        out_shares,
+        services,
         has_zone,
     }
 }
 
 fn checked(lines: &LoadLines, zone: &ZoneName, known: &Known) -> Check {
-    let services = lines.services();
-    let service = |service: &'_ crate::zone_loss::ServiceZones| {
-        known
-            .out_shares
-            .get(&service.cluster)
-            .copied()
-            .unwrap_or(0.0)
-    };
+    let busy = lines.services();
+    let names: BTreeSet<&Arc<str>> = busy.iter().map(|service| &service.cluster).collect();
+    let idle = known.services.values().map(|service| &service.idle);
+    let all = busy
+        .iter()
+        .chain(idle.filter(|service| !names.contains(&service.cluster)));
     let limits = CheckLimits {
         max_utilization: known.settings.max_utilization,
         max_capacity_share: known.settings.max_capacity_share,
     };
-    let all = services.iter().map(|one| CheckedService {
-        name: &one.cluster,
-        zones: &one.zones,
-        load: &one.load,
-        has_capacity: one.has_capacity,
-        out_share: service(one),
+    let checked = all.map(|service| CheckedService {
+        name: &service.cluster,
+        zones: &service.zones,
+        load: &service.load,
+        has_capacity: service.has_capacity,
+        out_share: known
+            .services
+            .get(&service.cluster)
+            .map_or(0.0, |known| known.out_share),
     });
-    check(zone, all, limits)
+    check(zone, checked, limits)
 }
 
 /// Lists all zones with their state.

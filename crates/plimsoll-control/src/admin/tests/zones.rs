@@ -61,9 +61,11 @@ async fn a_zone_is_drained_and_returned() {
     assert_eq!(status, StatusCode::CONFLICT);
     let error = answer["error"].as_str().unwrap();
     assert!(error.starts_with("b is out already: power"), "{error}");
-    // The last zone of a service cannot go as well.
+    // The other half of the hosts cannot go as well: they stay, and the answer says so.
     let body = json!({ "zone": "a", "reason": "fire", "step": "0s" });
-    post(&control, drain, body).await;
+    let (status, answer) = post(&control, drain, body).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    assert_eq!(answer["stays"], json!(["orders"]), "{answer}");
     let listed = control.get("/api/v1/zones").await;
     let in_use = |zone: usize| listed["zones"][zone]["hosts_in_use"].as_u64().unwrap();
     assert!(in_use(0) + in_use(1) > 0, "{listed}");

@@ -38,6 +38,7 @@ pub(crate) struct Args {
 enum Command {
     Drain(Drain),
     Return(Return),
+    /// List zones with their state, and why they are out of use
     List,
 }
 

@@ -15,6 +15,8 @@ use plimsoll_core::model::locality::Locality;
 use plimsoll_core::planner::zone_loss::{FleetLoad, Fullest, ServiceLoad};
 
 use crate::load_line::{LoadLine, LoadLines};
+use crate::run::Context;
+use crate::server::Stopped;
 
 /// Load and capacity of a service in all zones, of all fleets.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,6 +53,16 @@ impl LoadLines {
     /// Computes what every service would be without each of its zones.
     pub fn losses(&self) -> Vec<ServiceLosses> {
         self.services().into_iter().map(ServiceLosses::of).collect()
+    }
+}
+
+impl Context {
+    /// Computes what every service would be without each of its zones, beside the writer and the
+    /// streams: with a hundred zones that are two hundred plans for each service.
+    pub async fn losses(&self, lines: Arc<LoadLines>) -> Result<Vec<ServiceLosses>, Stopped> {
+        let computed = tokio::task::spawn_blocking(move || lines.losses());
+        // The thread only fails if it panics, or if the runtime shuts down.
+        computed.await.map_err(|_| Stopped)
     }
 }
 

@@ -38,6 +38,7 @@ use plimsoll_control::sources::SourceState;
 use plimsoll_control::state::{State, Suspicion};
 use plimsoll_control::unreported::{Subscriptions, Unreported};
 use plimsoll_control::verdict::{Observed, Signs, Verdict};
+use plimsoll_control::zone_loss::ServiceLosses;
 use plimsoll_core::explain::Explanation;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::planner::Plan;
@@ -75,7 +76,8 @@ struct Observations {
     /// Addresses of ADS and LRS, and of the admin API, if other machines can connect to them
     /// without TLS.
     insecure: [Option<SocketAddr>; 2],
-    lines: LoadLines,
+    lines: Arc<LoadLines>,
+    losses: Vec<ServiceLosses>,
     /// What else the verdict is made from.
     outside: Observed,
     wall_clock: WallClock,
@@ -99,7 +101,8 @@ impl Source for ControlSource {
             }
             let handle = &self.context.handle;
             let lines = self.context.load_lines(LOAD_BUDGET).await;
-            let lines = lines.map_err(|_| ShuttingDown)?;
+            let lines = Arc::new(lines.map_err(|_| ShuttingDown)?);
+            let losses = self.context.losses(Arc::clone(&lines)).await;
             let observed = Observations {
                 records: handle.records().all(),
                 subscriptions: Subscriptions::of(handle.records()),
@@ -109,6 +112,7 @@ impl Source for ControlSource {
                 sources: handle.sources(),
                 insecure: insecure(&self.context),
                 lines,
+                losses: losses.map_err(|_| ShuttingDown)?,
                 outside: Observed::of(&self.context),
                 wall_clock: self.wall_clock,
             };
@@ -216,7 +220,7 @@ fn document(
         verdict: Some(verdict.into()),
         notices: notices(state, observed, &signs, &nodes, now),
         cost: state.config().operation.cost.as_ref().into(),
-        clusters: clusters::clusters(state, observed.wall_clock, cache, &observed.lines, now),
+        clusters: clusters::clusters(state, observed, cache, now),
         nodes: Some(nodes),
         replicas: replicas::table(state, observed.wall_clock),
         evacuation: Some(zone_loss::orders(&zones)),

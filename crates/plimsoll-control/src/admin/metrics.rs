@@ -351,7 +351,7 @@ pub(crate) async fn families(context: &Context) -> Result<Families, Stopped> {
     let mut values = context.handle.inspect(inspect).await?;
     present::add_zeros(&mut values);
     load::add(&mut values, &lines, &load::Details::new(&lines));
-    zone_loss::add(&mut values, &lines);
+    zone_loss::add(&mut values, &context.losses(lines).await?);
     values.add("build_info", &[env!("CARGO_PKG_VERSION")], 1);
     gauges::add_streams(&mut values, &context.handle);
     add_counters(&mut values, &context.handle);

@@ -328,11 +328,12 @@ async fn zone_loss(
         ..report::ListQuery::default()
     };
     let lines = context.load_lines(LOAD_BUDGET).await?;
+    let losses = context.losses(Arc::new(lines)).await?;
     let max = context
         .handle
         .inspect(|state, _| state.config().operation.evacuation.max_utilization)
         .await?;
-    Ok(Json(json!(report::zone_losses(&lines, max, &list))))
+    Ok(Json(json!(report::zone_losses(&losses, max, &list))))
 }
 
 fn limit(requested: Option<usize>) -> Result<usize, FieldError> {

@@ -9,7 +9,7 @@ use plimsoll_control::admin::{millis, mode_name, planned_cost, total_load, zone_
 use plimsoll_control::config::Service;
 use plimsoll_control::delivery::NodeClass;
 use plimsoll_control::fleet_plan::FleetPlan;
-use plimsoll_control::load_line::{LoadLine, LoadLines, Traffic, Unknown};
+use plimsoll_control::load_line::{LoadLine, Traffic, Unknown};
 use plimsoll_control::state::State;
 use plimsoll_control::verdict::not_planned;
 use plimsoll_core::counts::HostSetCounts;
@@ -20,7 +20,7 @@ use plimsoll_core::planner::fractions::ZoneFraction;
 use plimsoll_core::planner::{FleetView, ScopeView};
 use plimsoll_core::time::Instant;
 
-use super::WallClock;
+use super::Observations;
 use super::explanation_cache::{ClusterExplanation, ExplanationCache};
 use super::zone_loss::Losses;
 
@@ -30,14 +30,15 @@ pub(super) const MAX: usize = 500;
 /// Returns one entry per fleet and service; without fleets, one per configured service.
 pub(super) fn clusters(
     state: &State,
-    wall_clock: WallClock,
+    observed: &Observations,
     cache: &mut ExplanationCache,
-    lines: &LoadLines,
     now: Instant,
 ) -> Vec<ClusterState> {
+    let (wall_clock, lines) = (observed.wall_clock, &observed.lines);
     cache.begin(state);
     let services = || state.shown_services();
-    let losses = Losses::new(lines, state.config().operation.evacuation.max_utilization);
+    let limit = state.config().operation.evacuation.max_utilization;
+    let losses = Losses::new(&observed.losses, limit);
     let cost = &state.config().operation.cost;
     let fleets: Vec<&Arc<str>> = state.fleets().iter().map(|(name, _)| name).collect();
     if fleets.is_empty() {

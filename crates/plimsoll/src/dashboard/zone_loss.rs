@@ -6,17 +6,14 @@ use std::collections::BTreeMap;
 use plimsoll_admin::state::{ClusterState, LinkErrors, ZoneOrder};
 use plimsoll_admin::zone_loss::ServiceZoneLoss;
 use plimsoll_control::evacuation::{LinkReport, ZoneList, ZoneReport};
-use plimsoll_control::load_line::LoadLines;
+use plimsoll_control::zone_loss::ServiceLosses;
 
 /// Losses by service: all fleets show the same.
 pub(super) struct Losses(BTreeMap<String, ServiceZoneLoss>);
 
 impl Losses {
-    pub(super) fn new(lines: &LoadLines, max_utilization: f64) -> Self {
-        let shown = lines
-            .losses()
-            .into_iter()
-            .map(|one| one.shown(max_utilization));
+    pub(super) fn new(losses: &[ServiceLosses], max_utilization: f64) -> Self {
+        let shown = losses.iter().map(|one| one.shown(max_utilization));
         Self(shown.map(|one| (one.cluster.clone(), one)).collect())
     }
 

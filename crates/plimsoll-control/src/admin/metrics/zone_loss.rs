@@ -5,16 +5,15 @@ use plimsoll_core::time::Instant;
 
 use super::Values;
 use crate::evacuation::errors;
-use crate::load_line::LoadLines;
 use crate::state::State;
+use crate::zone_loss::ServiceLosses;
 
 /// Most zones of services with series; the worst ones if there are more. Each has two.
 const MAX_ZONES: usize = 400;
 /// Most pairs of zones with a series.
 const MAX_LINKS: usize = 400;
 
-pub(super) fn add(values: &mut Values, lines: &LoadLines) {
-    let losses = lines.losses();
+pub(super) fn add(values: &mut Values, losses: &[ServiceLosses]) {
     let mut found: Vec<_> = losses
         .iter()
         .flat_map(|service| {

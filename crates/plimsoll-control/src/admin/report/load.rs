@@ -31,11 +31,10 @@ pub(in crate::admin) fn load(lines: &LoadLines, general: &Cost, query: &ListQuer
 
 /// Lists what services would be without each of their zones, by name.
 pub(in crate::admin) fn zone_losses(
-    lines: &LoadLines,
+    losses: &[ServiceLosses],
     max_utilization: f64,
     query: &ListQuery,
 ) -> ZoneLosses {
-    let losses = lines.losses();
     let is_asked = |losses: &&ServiceLosses| {
         let name = query.name.as_deref();
         name.is_none_or(|name| *losses.service.cluster == *name)

@@ -16,6 +16,8 @@ mkdir -p "$2"
 out=$(realpath "$2")
 version=${PLIMSOLL_VERSION:-$("$binary" -V | cut -d' ' -f2)}
 arch=$(dpkg --print-architecture)
+# Of package and archive; the test saves time.
+level=${PLIMSOLL_COMPRESSION:-9}
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 export TZ=UTC LC_ALL=C
 work=$(mktemp -d)
@@ -46,7 +48,7 @@ stage() {
 # archive ROOT FILE: like dpkg-deb, which clamps times to SOURCE_DATE_EPOCH by itself.
 archive() {
   tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" -C "$(dirname "$1")" -cf - \
-    "$(basename "$1")" | gzip -9n >"$2"
+    "$(basename "$1")" | gzip "-${level}n" >"$2"
 }
 
 make_archive() {
@@ -71,7 +73,7 @@ make_package() {
   sed -e "s/@VERSION@/$version/" -e "s/@ARCH@/$arch/" -e "s/@LIBC@/$(libc_version)/" \
     -e "s/@SIZE@/$(du -ks --apparent-size "$root/usr" | cut -f1)/" deploy/debian/control >"$root/DEBIAN/control"
   (cd "$root" && find etc usr -type f -print0 | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
-  dpkg-deb --root-owner-group -Zxz -z2 --build "$root" "$out/plimsoll_${version}_$arch.deb" >/dev/null
+  dpkg-deb --root-owner-group -Zxz "-z$level" --build "$root" "$out/plimsoll_${version}_$arch.deb" >/dev/null
 }
 
 debian_changelog() {

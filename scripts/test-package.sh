@@ -2,7 +2,7 @@
 # Installs, starts, upgrades and removes the Debian package in a clean Debian with its own systemd, while requests run
 # through the proxy: test-package.sh BINARY. Needs root, and a mirror of Debian for the first run (three minutes); the
 # clean system is kept in target/package-root and not changed by a run.
-set -euo pipefail
+set -Eeuo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 binary=$(realpath "$1")
@@ -67,7 +67,12 @@ mount --rbind /sys $root/sys
 mount --rbind /dev $root/dev
 mkdir $root/packages
 mount --bind $work/packages $root/packages
-exec chroot $root /usr/bin/env -i container=docker PATH=/usr/sbin:/usr/bin:/sbin:/bin /lib/systemd/systemd
+# Not chroot: what runs in one may create no user namespace, which units with PrivateUsers need.
+cd $root
+mkdir old
+pivot_root . old
+umount -l /old
+exec /usr/bin/env -i container=docker PATH=/usr/sbin:/usr/bin:/sbin:/bin /lib/systemd/systemd
 EOF
   setsid unshare --mount --pid --fork --kill-child --uts --ipc --cgroup --propagation private bash "$work/start.sh" \
     >"$work/system.log" 2>&1 </dev/null &
@@ -188,7 +193,7 @@ second=$first.1
 mkdir -p "$work/packages"
 strip -o "$work/plimsoll" "$binary"
 for version in "$first" "$second"; do
-  PLIMSOLL_VERSION=$version scripts/artifacts.sh "$work/plimsoll" "$work/packages" >"$work/artifacts.log" 2>&1 ||
+  PLIMSOLL_COMPRESSION=1 PLIMSOLL_VERSION=$version scripts/artifacts.sh "$work/plimsoll" "$work/packages" >"$work/artifacts.log" 2>&1 ||
     { cat "$work/artifacts.log" >&2; exit 1; }
 done
 (cd "$work/packages" && sha256sum --quiet -c SHA256SUMS)
@@ -205,7 +210,8 @@ in_system man -w plimsoll-control >/dev/null || fail "no manual page"
 in_system bash -c 'source /usr/share/bash-completion/completions/plimsoll && complete -p plimsoll' >/dev/null
 configure "$xds" "$admin" "$http" "$proxy_admin" "$upstream"
 start_backend "$upstream"
-in_system systemctl enable --quiet --now plimsoll-control.service plimsoll-proxy.socket plimsoll-proxy.service
+in_system systemctl enable --quiet --now plimsoll-control.service plimsoll-proxy.socket plimsoll-proxy.service ||
+  fail "the services do not start"
 is_active plimsoll-control || fail "the control plane does not start"
 is_active plimsoll-proxy || fail "the proxy does not start"
 start_load "$http"

@@ -57,7 +57,12 @@ async fn the_index_marks_paths_that_are_posted() {
         .iter()
         .filter_map(|path| path.as_str()?.strip_suffix(" (POST)"))
         .collect();
-    let expected = ["/api/v1/what-if", "/api/v1/reload?allow_removal=false"];
+    let expected = [
+        "/api/v1/zones/drain",
+        "/api/v1/zones/return",
+        "/api/v1/what-if",
+        "/api/v1/reload?allow_removal=false",
+    ];
     assert_eq!(posted, expected);
     assert!(paths.contains(&json!("/api/v1/fleets?fleet=FLEET")));
 }

@@ -1,6 +1,8 @@
 //! Zones through the admin API: a question, a drain, its answer in the list and the audit, and the
 //! return.
 
+use plimsoll_serve::AdminToken;
+
 use super::*;
 
 const ZONES: &str = "services:
@@ -12,9 +14,28 @@ const ZONES: &str = "services:
     lb_endpoints: [{endpoint: {address: {socket_address: {address: 10.0.0.2, port_value: 80}}}}]
 ";
 
+const TOKEN: &str = "0123456789abcdef";
+
+/// Sends a request with the admin token: it comes from no address.
 async fn post(control: &Control, path: &str, body: Value) -> (StatusCode, Value) {
-    let (status, text) = control.request(Method::POST, path, &body.to_string()).await;
-    (status, serde_json::from_str(&text).unwrap())
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), TOKEN).unwrap();
+    let options = AdminOptions {
+        token: Some(AdminToken::read(file.path()).unwrap()),
+        ..AdminOptions::default()
+    };
+    let request = Request::builder()
+        .method(Method::POST)
+        .uri(path)
+        .header("authorization", format!("Bearer {TOKEN}"))
+        .header("content-type", "application/json")
+        .body(Body::from(body.to_string()))
+        .unwrap();
+    let router = router().into_router(control.context.clone(), options);
+    let response = router.oneshot(request).await.unwrap();
+    let status = response.status();
+    let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+    (status, serde_json::from_slice(&body).unwrap())
 }
 
 #[tokio::test]

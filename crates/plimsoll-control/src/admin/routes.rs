@@ -1,6 +1,7 @@
 //! Paths and request handlers of the admin API.
 //!
-//! Only `reload` changes something; `what-if` is a POST request because its parameters may be long.
+//! `reload` and the commands about zones change something; `what-if` is a POST request because its
+//! parameters may be long.
 //! Responses are built in `report`, error responses in `failure`.
 
 use std::sync::Arc;

@@ -66,6 +66,7 @@ fn handle(estimator: &mut CapacityEstimator, step: &Step) -> Value {
         let frozen = learned.err().map(|frozen| match frozen {
             Frozen::Empty => "empty",
             Frozen::FewHosts => "few_hosts",
+            Frozen::SilentNodes => "silent_nodes",
         });
         result.insert("frozen".to_owned(), json!(frozen));
     }

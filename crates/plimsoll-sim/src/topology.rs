@@ -12,7 +12,6 @@ use plimsoll_core::model::assignment::{
     AssignmentParts, ClusterLoadAssignment, LbEndpoint, LocalityLbEndpoints, LocalityParts,
 };
 use plimsoll_core::model::health::HealthStatus;
-use plimsoll_core::planner::capacity::LearnedCapacity;
 use plimsoll_core::planner::fleet_weights::{FleetHosts, weights_or_host_counts};
 use plimsoll_core::planner::fractions::ZoneFraction;
 use plimsoll_core::planner::weights::ReceiverWeights;
@@ -142,25 +141,6 @@ pub(crate) fn weighted_fleet(
         });
     }
     assignment(FLEET, endpoints)
-}
-
-/// Returns the assignment of the upstream cluster with learned weights of its hosts.
-pub(crate) fn with_capacity(
-    upstream: &ClusterLoadAssignment,
-    learned: &LearnedCapacity,
-) -> Result<ClusterLoadAssignment, FieldError> {
-    let weighted = |entry: &LocalityLbEndpoints| {
-        let mut lb_endpoints = entry.lb_endpoints.to_vec();
-        for endpoint in &mut lb_endpoints {
-            endpoint.load_balancing_weight = Some(learned.weight(endpoint.address));
-        }
-        LocalityParts {
-            locality: entry.locality.clone(),
-            lb_endpoints,
-            ..Default::default()
-        }
-    };
-    assignment(CLUSTER, upstream.endpoints().iter().map(weighted).collect())
 }
 
 /// Returns the assignment of the upstream cluster with the locality weights of one zone's proxies.

@@ -248,6 +248,27 @@ impl ClusterLoadAssignment {
         }
     }
 
+    /// Returns the same assignment with other endpoint weights. An error if a weight is 0, or if
+    /// sums do not fit 32 bits.
+    pub fn with_endpoint_weights(
+        &self,
+        mut weight: impl FnMut(&LbEndpoint) -> u32,
+    ) -> Result<Self, FieldError> {
+        let mut endpoints = self.endpoints.to_vec();
+        for entry in &mut endpoints {
+            for endpoint in &mut entry.lb_endpoints {
+                let weight = weight(endpoint);
+                if weight == 0 {
+                    let path = format!("endpoints[{}].load_balancing_weight", endpoint.address);
+                    return Err(FieldError::new(path, "must be at least 1 when set"));
+                }
+                endpoint.load_balancing_weight = Some(weight);
+            }
+        }
+        check_weight_sums(&endpoints)?;
+        Ok(self.with_endpoints(endpoints))
+    }
+
     /// Whether only fractions may differ: a fraction-only update leaves all host lists as they are.
     pub fn same_hosts(&self, other: &Self) -> bool {
         self.cluster_name == other.cluster_name

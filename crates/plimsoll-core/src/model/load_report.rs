@@ -90,6 +90,17 @@ pub struct UpstreamEndpointStats {
     pub load_metric_stats: BTreeMap<Arc<str>, MetricStats>,
 }
 
+/// What the report of a node says of single hosts of one upstream cluster, beside [`ClusterStats`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClusterHostStats {
+    pub cluster_name: Arc<str>,
+    pub load_report_interval: Duration,
+    /// Load per endpoint, of clients that were asked for it and can tell.
+    pub endpoints: Vec<UpstreamEndpointStats>,
+    /// Backend metrics by upstream locality (gRFC A85), of clients that do not report endpoints.
+    pub localities: Vec<(Locality, BTreeMap<Arc<str>, MetricStats>)>,
+}
+
 impl MetricStats {
     /// Adds count and total of another sum of the same metric.
     pub fn add(&mut self, other: Self) {

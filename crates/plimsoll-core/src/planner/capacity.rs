@@ -10,12 +10,18 @@
 //! are bounded, move slowly and are delivered rarely: each delivery makes data planes rebuild their
 //! schedulers. A host that nothing is known about weighs as much as the median, so no weight is 0.
 
+mod learner;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::zone_plan::HostCapacity;
+use crate::model::assignment::{ClusterLoadAssignment, LbEndpoint};
 use crate::time::Instant;
+use crate::units::FieldError;
+
+pub use learner::{CapacityLearner, NodeName, UTILIZATION};
 
 /// Requests that a host must have answered before its estimate follows: windows are added up until
 /// it has…
@@ -47,6 +53,8 @@ const MIN_STEPS: u32 = 3;
 pub const MEDIAN_WEIGHT: u32 = 50;
 /// A quarter of the median, and four times as much.
 const WEIGHTS: (u32, u32) = (13, 200);
+/// Written weights may be any; so that sums of all hosts fit 32 bits.
+const MAX_RAMPED: u32 = 50_000;
 /// Factor by which a delivery changes a weight at most.
 const MAX_STEP: f64 = 1.4;
 /// A delivery has a host that moved by one in this many parts.
@@ -70,6 +78,8 @@ pub enum Frozen {
     Empty,
     /// Less than half of the hosts had requests, few errors and a utilization above a tenth.
     FewHosts,
+    /// Nodes that are still there and sent more than a twentieth of the requests do not report.
+    SilentNodes,
 }
 
 /// Weights of hosts, and what a host of weight 1 serves.
@@ -122,6 +132,36 @@ impl LearnedCapacity {
         self.weights.get(&host).copied().unwrap_or(MEDIAN_WEIGHT)
     }
 
+    /// Returns an assignment whose hosts have these weights. With a ramp below 100 % a weight is
+    /// the geometric mean of what is written and what was learned, because both are ratios; with 0
+    /// % all stays as it is written.
+    pub fn applied_to(
+        &self,
+        written: &ClusterLoadAssignment,
+        ramp: u32,
+    ) -> Result<ClusterLoadAssignment, FieldError> {
+        if ramp == 0 {
+            return Ok(written.clone());
+        }
+        let entries = written.endpoints().iter();
+        let mut weights: Vec<u32> = entries
+            .flat_map(|entry| &entry.lb_endpoints)
+            .map(LbEndpoint::weight)
+            .collect();
+        weights.sort_unstable();
+        let median = weights.get(weights.len() / 2).copied().unwrap_or(1);
+        written.with_endpoint_weights(|host| {
+            let learned = self.weight(host.address);
+            if ramp >= 100 {
+                return learned;
+            }
+            let part = f64::from(ramp) / 100.0;
+            let of_written = f64::from(host.weight()) / f64::from(median);
+            let of_learned = f64::from(learned) / f64::from(MEDIAN_WEIGHT);
+            ramped(of_written.powf(1.0 - part) * of_learned.powf(part))
+        })
+    }
+
     /// Returns the hosts whose capacity is known, with their weights, sorted.
     pub fn weights(&self) -> impl Iterator<Item = (SocketAddr, u32)> {
         self.weights.iter().map(|(host, weight)| (*host, *weight))
@@ -171,6 +211,20 @@ impl CapacityEstimator {
         self.frozen.map_or(Ok(()), Err)
     }
 
+    /// Learns nothing from this window, which is not complete.
+    pub fn freeze(&mut self, reason: Frozen) {
+        self.frozen = Some(reason);
+        for estimate in self.hosts.values_mut() {
+            estimate.gathered = Gathered::default();
+        }
+    }
+
+    /// Returns the number of hosts, and of those whose capacity is known.
+    pub fn hosts(&self) -> (usize, usize) {
+        let known = self.hosts.values().filter(|estimate| estimate.counts);
+        (self.hosts.len(), known.count())
+    }
+
     /// Returns why the latest window taught nothing; `None` if it did.
     pub const fn frozen(&self) -> Option<Frozen> {
         self.frozen
@@ -217,7 +271,7 @@ impl CapacityEstimator {
         };
         let unit = HostCapacity::requests_per_second(median / f64::from(MEDIAN_WEIGHT)).ok()?;
         Some(LearnedCapacity {
-            unit,
+            unit: unit.with_typical_weight(MEDIAN_WEIGHT),
             weights: known().map(weight).collect(),
         })
     }
@@ -306,6 +360,17 @@ fn limited(relative: f64, before: u32) -> u32 {
     let before = f64::from(before);
     let wanted = (relative * f64::from(MEDIAN_WEIGHT)).clamp(before / MAX_STEP, before * MAX_STEP);
     (wanted.round() as u32).clamp(WEIGHTS.0, WEIGHTS.1)
+}
+
+/// Returns a weight between two, which may be beyond the limits of learned ones, but never 0.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a float saturates when it is cast to an integer"
+)]
+fn ramped(relative: f64) -> u32 {
+    let weight = (relative * f64::from(MEDIAN_WEIGHT)).round() as u32;
+    weight.clamp(1, MAX_RAMPED)
 }
 
 #[cfg(test)]

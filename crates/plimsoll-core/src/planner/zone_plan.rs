@@ -62,6 +62,8 @@ struct KnownPrices {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HostCapacity {
     milli: u64,
+    /// Weight of a host like most: 1 unless weights are learned.
+    typical_weight: u32,
 }
 
 /// What one zone has and gets in a [`ZonePlan`], in requests per second.
@@ -115,15 +117,32 @@ impl HostCapacity {
     pub fn requests_per_second(rate: f64) -> Result<Self, FieldError> {
         let milli = whole(rate * MILLI);
         if rate <= MAX_CAPACITY && milli > 0 {
-            return Ok(Self { milli });
+            return Ok(Self {
+                milli,
+                typical_weight: 1,
+            });
         }
         let reason = format!("{rate} is not above 0 and at most {MAX_CAPACITY}");
         Err(FieldError::new("requests_per_second", reason))
     }
 
+    /// Sets the weight that most hosts have, at least 1: what is counted in hosts counts in those.
+    #[must_use]
+    pub const fn with_typical_weight(self, weight: u32) -> Self {
+        Self {
+            typical_weight: if weight == 0 { 1 } else { weight },
+            ..self
+        }
+    }
+
     /// Returns the capacity in requests per second.
     pub fn rate(self) -> f64 {
         per_second(self.milli)
+    }
+
+    /// Returns what a host serves that is like most.
+    pub fn of_typical_host(self) -> f64 {
+        self.rate() * f64::from(self.typical_weight)
     }
 }
 
@@ -139,15 +158,15 @@ impl ZoneGoal {
         !self.cost.is_uniform()
     }
 
-    /// Returns the hosts of weight 1 that a zone needs for its own `demand` to be at the target;
-    /// `None` without a target.
+    /// Returns the hosts of weight 1, or, if weights are learned, the hosts like most that a zone
+    /// needs for its own `demand` to be at the target; `None` without a target.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "a float saturates when it is cast to an integer"
     )]
     pub fn wanted_hosts(&self, demand: f64) -> Option<u64> {
-        let target = self.objective.target_utilization() * self.capacity?.rate();
+        let target = self.objective.target_utilization() * self.capacity?.of_typical_host();
         // Rounding must not ask for a host more than a demand that fits exactly.
         (target > 0.0).then(|| (demand / target - 1e-9).ceil().max(0.0) as u64)
     }
@@ -244,6 +263,29 @@ impl ZonePlan {
             rows: before.rows.clone(),
             ..self
         }
+    }
+
+    /// Plans with the same goal for requests per second and hosts that somebody supposes. A
+    /// supposed moment has no past, so nothing is damped.
+    pub fn supposing(
+        &self,
+        demand: &[(Locality, f64)],
+        upstream: &HostSetCounts,
+    ) -> Result<Self, FieldError> {
+        let zone = |(locality, rate): &(Locality, f64)| ZoneFraction {
+            locality: locality.clone(),
+            fraction: BasisPoints::ZERO,
+            rate_per_second: *rate,
+            reporters: 1,
+            estimated: false,
+        };
+        let demand: Vec<ZoneFraction> = demand.iter().map(zone).collect();
+        let inputs = ZoneInputs {
+            demand: &demand,
+            upstream,
+            failing: &BTreeSet::new(),
+        };
+        ZonePlanner::default().plan(&self.goal, inputs, Instant::ORIGIN)
     }
 
     /// Returns the goal that the plan was made for.

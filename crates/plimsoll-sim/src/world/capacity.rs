@@ -14,7 +14,6 @@ use super::queue::Event;
 use crate::num;
 use crate::policy::Policy;
 use crate::scenario::Scenario;
-use crate::topology;
 
 /// What the control plane has learned, and the window that is being reported.
 #[derive(Debug, Default)]
@@ -128,7 +127,7 @@ impl World<'_> {
             planning.set_capacity(learned.unit());
         }
         // Cannot fail: built from an assignment.
-        if let Ok(weighted) = topology::with_capacity(&self.upstream, &learned) {
+        if let Ok(weighted) = learned.applied_to(&self.upstream, 100) {
             self.upstream = weighted;
         }
         learning.in_force = Some(learned);

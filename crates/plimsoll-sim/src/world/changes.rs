@@ -124,7 +124,7 @@ impl World<'_> {
         let fleet = topology::fleet(self.scenario, &known, oracle.then_some(&self.announced));
         let learned = self.learning.as_ref().and_then(Learning::in_force);
         let upstream = match (upstream, learned) {
-            (Ok(upstream), Some(learned)) => topology::with_capacity(&upstream, learned),
+            (Ok(upstream), Some(learned)) => learned.applied_to(&upstream, 100),
             (upstream, _) => upstream,
         };
         // Cannot fail: built from a checked scenario, like the first assignments.

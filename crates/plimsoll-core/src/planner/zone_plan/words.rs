@@ -81,6 +81,12 @@ impl ZonePlan {
                 "{zone} keeps all of its {demand:.1} requests/s, and serves {served:.1}/s"
             );
         }
+        if goal.capacity.is_none() {
+            return format!(
+                "{zone} keeps all of its {demand:.1} requests/s, and serves {served:.1}/s; what \
+                 its hosts can serve is not known yet, so all zones are equally full"
+            );
+        }
         let target = goal.objective.target_utilization() * 100.0;
         format!(
             "{zone} keeps all of its {demand:.1} requests/s: with {served:.1}/s it is at \

@@ -11,6 +11,7 @@ pub(crate) mod encode_listener;
 mod filter_config;
 #[cfg(test)]
 mod hex;
+pub(crate) mod host_stats;
 pub(crate) mod load_assignment;
 pub(crate) mod load_report;
 mod matcher;

@@ -20,6 +20,7 @@ pub use crate::convert::discovery::{
     encode_discovery_response, resource_name, unwrap_resource,
 };
 pub use crate::convert::encode_listener::{encode_api_listener, encode_http_listener};
+pub use crate::convert::host_stats::decode_host_stats;
 pub use crate::convert::load_report::{
     decode_load_stats_request, decode_load_stats_response, encode_load_report,
     encode_load_stats_request, encode_load_stats_response,

@@ -1,7 +1,8 @@
 //! `envoy.service.load_stats.v3` and the statistics of `envoy.config.endpoint.v3`.
 //!
-//! A server decodes the `*Counts` messages, which skip metrics and endpoints; a client encodes the
-//! `*Fields` messages, which are complete.
+//! A server decodes the `*Counts` messages, which skip metrics and endpoints, and, if it asked for
+//! endpoints, single [`EndpointStatsFields`]; a client encodes the `*Fields` messages, which are
+//! complete.
 
 use bytes::Bytes;
 use prost::Message;

@@ -28,7 +28,8 @@ use plimsoll_schema::pb::load_stats::{
     TimestampMessage, UnnamedMetricMessage,
 };
 
-/// Decodes a load report, as far as a server needs it.
+/// Decodes a load report, as far as a server needs it, but what it says of single hosts:
+/// [`decode_host_stats`](super::host_stats::decode_host_stats).
 pub fn decode_load_stats_request(bytes: Bytes) -> Result<LoadStatsRequest, DecodeError> {
     let message = LoadStatsRequestCounts::decode(bytes)?;
     let node = message.node.map(|raw| decode_node(&raw)).transpose();
@@ -43,6 +44,7 @@ pub fn decode_load_stats_request(bytes: Bytes) -> Result<LoadStatsRequest, Decod
         node: node.map_err(|error| error.under("node"))?,
         cluster_stats,
         refused_requests,
+        host_stats: Vec::new(),
     })
 }
 

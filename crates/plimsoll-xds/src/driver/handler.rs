@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use plimsoll_core::model::load_report::{ClusterStats, Node};
+use plimsoll_core::model::load_report::{ClusterHostStats, ClusterStats, Node};
 use tokio::sync::watch;
 use tonic::Status;
 
@@ -147,6 +147,16 @@ pub trait LrsReporter: Send + 'static {
         node: &Node,
         cluster_stats: Vec<ClusterStats>,
     ) -> impl Future<Output = ()> + Send;
+
+    /// Handles what a report says of single hosts, if clients are asked for it. Called right after
+    /// [`Self::report`].
+    fn report_hosts(
+        &mut self,
+        host_stats: Vec<ClusterHostStats>,
+    ) -> impl Future<Output = ()> + Send {
+        drop(host_stats);
+        std::future::ready(())
+    }
 
     /// Returns the part of the instructions that this client may read; all of it unless
     /// implemented.

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_core::model::load_report::ClusterStats;
+use plimsoll_core::model::load_report::{ClusterHostStats, ClusterStats};
 pub use plimsoll_core::model::load_report::{ClusterLoadStats, MetricStats};
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::units::BasisPoints;
@@ -21,6 +21,8 @@ pub struct LoadStatsRequest {
     pub cluster_stats: Vec<ClusterStats>,
     /// Drops of each cluster in `cluster_stats` without a category: those of circuit breakers.
     pub refused_requests: Vec<u64>,
+    /// What it says of single hosts; only decoded if the client was asked for it.
+    pub host_stats: Vec<ClusterHostStats>,
 }
 
 /// `LoadStatsRequest` as a client encodes it.

@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_core::model::load_report::ClusterStats;
+use plimsoll_core::model::load_report::{ClusterHostStats, ClusterStats};
 use plimsoll_core::planner::Arrivals;
 use plimsoll_core::time::Instant;
 
@@ -52,6 +52,8 @@ pub struct Report {
     /// of the settings that earlier messages had and that are omitted now, at most twice in an
     /// interval. Often empty in the first message of a stream.
     pub cluster_stats: Vec<ClusterStats>,
+    /// What it says of single hosts.
+    pub host_stats: Vec<ClusterHostStats>,
 }
 
 /// Error for a stream whose first message has no node.
@@ -116,6 +118,7 @@ impl ServerStream {
             node,
             is_new_node,
             cluster_stats: self.complete(stats, now),
+            host_stats: request.host_stats,
         })
     }
 
@@ -196,6 +199,11 @@ impl ServerStream {
             response.observed_traffic.clone_from(&self.traffic.clusters);
         }
         Some(response)
+    }
+
+    /// Whether the client is to report load per endpoint.
+    pub fn asks_for_endpoints(&self) -> bool {
+        self.settings.report_endpoint_granularity
     }
 
     /// Returns the node that reports, once known.

@@ -101,6 +101,7 @@ fn a_reduced_report_survives_a_round_trip() {
         cluster_stats: vec![kept()],
         // Categories are not encoded.
         refused_requests: vec![kept().total_dropped_requests],
+        ..Default::default()
     };
     let bytes = encode_load_stats_request(&request);
     assert_eq!(decode_load_stats_request(bytes.into()).unwrap(), request);
@@ -214,6 +215,7 @@ proptest! {
                 load_report_interval: Duration::new(seconds, nanos),
             }],
             refused_requests: vec![dropped],
+            ..Default::default()
         };
         let bytes = encode_load_stats_request(&request);
         prop_assert_eq!(decode_load_stats_request(bytes.into()).unwrap(), request);

@@ -29,7 +29,7 @@ pub(super) async fn run<A, L: LrsHandler>(
     let Some(bytes) = first.map_err(|error| unread(error, peer, refused))? else {
         return Ok(());
     };
-    let request = decode(bytes, &shared, stream.client.peer)?;
+    let request = decode(bytes, &shared, stream.client.peer, false)?;
     let node = request
         .node
         .clone()
@@ -54,7 +54,8 @@ pub(super) async fn run<A, L: LrsHandler>(
                 let Some(bytes) = message else {
                     return Ok(());
                 };
-                let request = decode(bytes, &shared, stream.client.peer)?;
+                let asks = state.asks_for_endpoints();
+                let request = decode(bytes, &shared, stream.client.peer, asks)?;
                 let report = state.handle_request(request, clock.now());
                 let report = report.map_err(missing_node)?;
                 if report.is_new_node {
@@ -86,22 +87,33 @@ async fn deliver<R: LrsReporter>(session: &mut LrsSession<R>, report: Report) {
         reporter
             .report(&report.node.node, report.cluster_stats)
             .await;
+        if !report.host_stats.is_empty() {
+            reporter.report_hosts(report.host_stats).await;
+        }
     }
 }
 
-/// Decodes a report within its limits. Features that nobody asks for are dropped from its node.
+/// Decodes a report within its limits, with what it says of hosts if that was asked for. Features
+/// that nobody asks for are dropped from its node.
 fn decode<A, L: LrsHandler>(
     bytes: Bytes,
     shared: &Shared<A, L>,
     peer: Option<SocketAddr>,
+    asks_for_endpoints: bool,
 ) -> Result<LoadStatsRequest, Status> {
     let limits = &shared.options.requests;
     let refused = |refusal: &Refusal<'_>| shared.lrs.refused(refusal);
     limits
         .check_load_stats(&bytes)
         .map_err(|error| unread(ReadError::Refused(error), peer, refused))?;
+    let host_stats = if asks_for_endpoints {
+        wire::decode_host_stats(&bytes)
+    } else {
+        Vec::new()
+    };
     let request = wire::decode_load_stats_request(bytes);
     let mut request = request.map_err(|error| malformed(&error))?;
+    request.host_stats = host_stats;
     if let Some(node) = &mut request.node {
         node.drop_unused_features();
     }

@@ -50,6 +50,7 @@ pub use limits::Limits;
 #[cfg(test)]
 #[cfg(feature = "schema")]
 pub(crate) use limits::tests::limit_fields;
+pub use objective::Learning;
 pub use origins::Origins;
 pub use otlp::Otlp;
 pub use plimsoll_serve::ConfigFile;

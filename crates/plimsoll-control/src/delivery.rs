@@ -489,17 +489,19 @@ pub fn steered_config(service: &Service, steering: Steering) -> ClusterConfig {
     };
     let config = steered(&service.config, input);
     match (steering, config.zone_aware()) {
-        (Steering::Demand(_), Some(rules)) if service.goal.needs_plan() => {
+        (Steering::Demand(_), Some(rules))
+            if service.goal.needs_plan() || service.learning.is_some() =>
+        {
             config.with_zone_aware(with_capacity_of(service, rules.clone()))
         }
         _ => config,
     }
 }
 
-/// Returns zone-aware rules that measure capacity as the objective of a service does: by the
-/// weights of hosts.
+/// Returns zone-aware rules that measure capacity as the objective of a service does, or as it is
+/// learned: by the weights of hosts.
 pub(crate) fn with_capacity_of(service: &Service, rules: ZoneAware) -> ZoneAware {
-    if service.goal.needs_plan() {
+    if service.goal.needs_plan() || service.learning.is_some() {
         return rules.with_upstream_locality_basis(CapacityBasis::HealthyHostsWeight);
     }
     rules

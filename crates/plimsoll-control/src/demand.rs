@@ -7,6 +7,7 @@
 //! then it is delivered. It waits in `PlanTable`, from which `output` reads those delivered.
 
 mod agreed;
+mod capacity;
 mod gate;
 mod localities;
 mod own_plans;
@@ -17,8 +18,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::counts::HostSetCounts;
-use plimsoll_core::model::load_report::{ClusterStats, Node};
+use plimsoll_core::model::load_report::{ClusterHostStats, ClusterStats, Node};
 use plimsoll_core::model::locality::Locality;
+use plimsoll_core::planner::capacity::{CapacityLearner, LearnedCapacity};
 use plimsoll_core::planner::transport::SharedSpilling;
 use plimsoll_core::planner::{Plan, PlanScope, Planner, PlannerEvent};
 use plimsoll_core::time::Instant;
@@ -32,6 +34,7 @@ use crate::replicas::{
 };
 
 use agreed::{AgreedPlans, PROPOSAL_TIMEOUT};
+use capacity::Capacities;
 pub(crate) use gate::Gate;
 pub use gate::Withheld;
 pub use own_plans::OwnPlan;
@@ -51,6 +54,7 @@ pub(crate) struct Demand {
     plans: PlanTable,
     /// What the store has of plans.
     agreed: AgreedPlans,
+    capacities: Capacities,
     /// `None` without a store.
     replicas: Option<Replicas>,
     starting_until: Option<Instant>,
@@ -91,6 +95,7 @@ impl Demand {
             planner: Planner::new(config.reporting.planner.clone(), now),
             plans: PlanTable::default(),
             agreed: AgreedPlans::default(),
+            capacities: Capacities::default(),
             replicas: None,
             starting_until: Some(now.saturating_add(start)),
             effects: VecDeque::new(),
@@ -99,6 +104,7 @@ impl Demand {
             changed_services: BTreeSet::new(),
             events: EventQueue::default(),
         };
+        new.capacities.handle_services(config, None, now);
         new.set_heartbeat(now);
         new
     }
@@ -134,6 +140,7 @@ impl Demand {
 
     /// Plans services again whose hosts or settings changed, by default all that have demand.
     pub(crate) fn handle_services(&mut self, names: Option<&BTreeSet<Arc<str>>>, now: Instant) {
+        self.capacities.handle_services(&self.config, names, now);
         match names {
             Some(names) => names.iter().for_each(|name| self.replan(name, now)),
             None => {
@@ -180,6 +187,7 @@ impl Demand {
 
     /// Handles that a node has left its fleet.
     pub(crate) fn handle_left(&mut self, node: &NodeKey) {
+        self.capacities.handle_left(node);
         if let Some(replicas) = &mut self.replicas {
             replicas.handle_left(node);
         }
@@ -209,12 +217,18 @@ impl Demand {
                 node: Arc::clone(id),
             });
         }
+        self.capacities.handle_report(&node.node, counted, now);
         // Until the store has been read, local reports cover only part of the fleet; adding the
         // rest later would be a step change, which smoothing follows slowly. All count from then
         // on.
         if !self.gate().is_store_unread() {
             self.planner.handle_load_reports(&node.node, counted, now);
         }
+    }
+
+    /// Takes what a load report says of hosts, after [`Self::handle_report`].
+    pub(crate) fn handle_host_stats(&mut self, node: &NodeInfo, stats: &[ClusterHostStats]) {
+        self.capacities.handle_host_stats(&node.node, stats);
     }
 
     /// Handles the proxies of a fleet whose membership changed.
@@ -335,6 +349,7 @@ impl Demand {
         if self.planner.poll_timeout().is_some_and(|due| due <= now) {
             self.planner.handle_timeout(now);
         }
+        self.capacities.handle_timeout(now);
         while let Some(plan) = self.planner.poll_update() {
             self.handle_plan(plan, fleets, now);
         }
@@ -365,6 +380,7 @@ impl Demand {
                 Effect::Report(info, _) if is_unknown(fleets, &info.node) => {}
                 Effect::Report(info, stats) => {
                     let counted = self.counted(&info.node.cluster, &stats);
+                    self.capacities.handle_report(&info.node, &counted, now);
                     self.planner.handle_load_reports(&info.node, &counted, now);
                 }
                 Effect::Silent(NodeKey { fleet, id }) => {
@@ -399,6 +415,16 @@ impl Demand {
         self.changed_services.pop_first()
     }
 
+    /// Returns the next service whose hosts can serve something else than was known.
+    pub(crate) fn poll_learned(&mut self, now: Instant) -> Option<(Arc<str>, LearnedCapacity)> {
+        self.capacities.poll_learned(now)
+    }
+
+    /// Returns what is known of the capacity of a service's hosts; `None` if it is not learned.
+    pub(crate) fn capacity_of(&self, service: &str) -> Option<&CapacityLearner> {
+        self.capacities.learner(service)
+    }
+
     pub(crate) fn poll_event(&mut self) -> Option<ControlEvent> {
         self.events.pop()
     }
@@ -423,6 +449,7 @@ impl Demand {
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let deadlines = [
             self.planner.poll_timeout(),
+            self.capacities.poll_timeout(),
             self.replicas.as_ref().and_then(Replicas::poll_timeout),
             self.plans.next_due(),
             self.starting_until,

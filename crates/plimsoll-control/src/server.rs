@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use plimsoll_core::evacuation::{Order, Suspect};
 use plimsoll_core::log_line;
-use plimsoll_core::model::load_report::ClusterStats;
+use plimsoll_core::model::load_report::{ClusterHostStats, ClusterStats};
 use plimsoll_core::time::Instant;
 use plimsoll_serve::Administrators;
 use plimsoll_xds::driver::{ClientIdentity, LrsInstructions};
@@ -103,6 +103,12 @@ pub(crate) enum Message {
         node: Arc<NodeInfo>,
         stats: Vec<ClusterStats>,
         /// Memory of `stats`, which is free again when the message has been processed.
+        _bytes: OwnedSemaphorePermit,
+    },
+    /// What a report says of single hosts, after the report.
+    HostReport {
+        node: Arc<NodeInfo>,
+        stats: Vec<ClusterHostStats>,
         _bytes: OwnedSemaphorePermit,
     },
     RelayedResource(RelayedResource),

@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use plimsoll_core::evacuation::{Drained, without_drained};
+use plimsoll_core::planner::capacity::LearnedCapacity;
 
 use crate::config::{ControlConfig, Service};
 use crate::sources::SourceId;
@@ -98,6 +99,8 @@ pub struct Conflict {
 pub struct Services {
     by_source: BTreeMap<SourceId, BTreeMap<Arc<str>, Found>>,
     in_force: Arc<BTreeMap<Arc<str>, Arc<Service>>>,
+    /// Capacity of hosts, of services in force that ask for it, as far as it was learned.
+    learned: BTreeMap<Arc<str>, LearnedCapacity>,
     /// Objects that services in force come from.
     objects: Arc<BTreeMap<Arc<str>, Arc<str>>>,
     ignored: BTreeSet<(SourceId, Arc<str>)>,
@@ -148,6 +151,24 @@ impl Services {
         })
     }
 
+    /// Takes the capacity that was learned of the hosts of a service.
+    pub(crate) fn handle_learned(&mut self, name: Arc<str>, learned: LearnedCapacity) {
+        self.learned.insert(Arc::clone(&name), learned);
+        self.merge(name);
+    }
+
+    /// Returns the service as it is in force, with the capacity of its hosts. What was learned of a
+    /// service that does not ask for it any more is forgotten.
+    fn with_learned(&mut self, name: &Arc<str>, service: &Arc<Service>) -> Arc<Service> {
+        if service.learning.is_none() {
+            self.learned.remove(name);
+        }
+        match self.learned.get(name) {
+            Some(learned) => service.with_learned(learned),
+            None => Arc::clone(service),
+        }
+    }
+
     /// Returns which services in force changed since the last call; `None` if none did.
     pub(crate) fn poll_changed(&mut self) -> Option<ChangedServices> {
         let changed = std::mem::take(&mut self.changed);
@@ -191,14 +212,20 @@ impl Services {
         let mut having = SourceId::ALL.into_iter().filter_map(found);
         let first = having.next();
         let others: Vec<SourceId> = having.map(|(source, _)| source).collect();
-        let left = first.map(|(_, found)| in_use(&found.service, &self.drained));
-        let after = left.as_ref();
+        let service = first.map(|(_, found)| in_use(&found.service, &self.drained));
         let object = first.and_then(|(_, found)| found.object.as_ref());
         replace(&mut self.objects, &name, object, |one, other| one == other);
-        let extent = compare(self.in_force.get(&name), after);
-        // Also the same service of another reading of a file: one copy is enough.
-        replace(&mut self.in_force, &name, after, Arc::ptr_eq);
         let used = first.map_or(SourceId::Files, |(source, _)| source);
+        let after = match &service {
+            Some(service) => Some(self.with_learned(&name, service)),
+            None => {
+                self.learned.remove(&name);
+                None
+            }
+        };
+        let extent = compare(self.in_force.get(&name), after.as_ref());
+        // Also the same service of another reading of a file: one copy is enough.
+        replace(&mut self.in_force, &name, after.as_ref(), Arc::ptr_eq);
         self.note_conflicts(&name, used, &others);
         if extent > Extent::Nothing {
             self.changed.settings |= extent == Extent::Settings;

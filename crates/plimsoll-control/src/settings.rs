@@ -94,6 +94,18 @@ impl ClusterSettings {
         Ok(Self { message })
     }
 
+    /// Returns the settings with backend metrics that load reports aggregate, beside those that are
+    /// written.
+    pub(crate) fn with_endpoint_metrics(mut self, names: &[&str]) -> Self {
+        let metrics = &mut self.message.lrs_report_endpoint_metrics;
+        for name in names {
+            if !metrics.iter().any(|known| known == name) {
+                metrics.push((*name).to_owned());
+            }
+        }
+        self
+    }
+
     /// Returns the settings as they are written, with HTTP options in their typed form.
     pub fn written(&self) -> &ClusterMessage {
         &self.message

@@ -5,7 +5,8 @@
 //!
 //! * `Configuration`: services of all sources and a relayed server; yields what changed
 //! * `Membership`: nodes of each fleet; yields nodes that left and fleets that changed
-//! * `Demand`: the planner and what replicas share; yields plans that may be delivered
+//! * `Demand`: the planner and what replicas share; yields plans that may be delivered, and what
+//!   hosts can serve, which goes back to `Configuration`
 //! * `Outputs`: encoded resources by key; yields those that changed
 //!
 //! The writer calls the `handle_*` methods for inputs and then drains [`State::poll_output`],
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::evacuation::{Order, Suspect, ZoneName};
-use plimsoll_core::model::load_report::ClusterStats;
+use plimsoll_core::model::load_report::{ClusterHostStats, ClusterStats};
 use plimsoll_core::time::Instant;
 use plimsoll_xds::lrs::LrsTraffic;
 use plimsoll_xds::node::NodeInfo;
@@ -186,6 +187,11 @@ impl State {
         self.settle(now);
     }
 
+    /// Processes what a load report says of hosts, after [`Self::handle_report`].
+    pub fn handle_host_stats(&mut self, node: &NodeInfo, stats: &[ClusterHostStats]) {
+        self.demand.handle_host_stats(node, stats);
+    }
+
     /// Handles a change in the store, or of the connection to it.
     pub fn handle_store(&mut self, input: StoreInput, now: Instant) {
         if let StoreInput::Order(input) = input {
@@ -310,6 +316,10 @@ impl State {
             self.demand.handle_hosts(&fleet, hosts, now);
         }
         self.demand.handle_due(self.fleets.fleets(), now);
+        while let Some((service, learned)) = self.demand.poll_learned(now) {
+            self.services.handle_learned(service, learned);
+        }
+        self.apply_change(now);
         while let Some(fleet) = self.demand.poll_fleet() {
             self.outputs.handle_fleet(fleet);
         }

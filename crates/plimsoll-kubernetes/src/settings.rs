@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Number, Value, json};
 
 use crate::objects::{ObjectKey, Service, ZoneRoutingPolicy};
 
@@ -31,6 +31,8 @@ const NUMBERS: [(&str, &str, &[&str]); 2] = [
     ),
     ("requests-per-second", "capacity", &["requests_per_second"]),
 ];
+/// Annotation that is `true` if capacity is to be learned.
+const LEARNED_CAPACITY: &str = "learned-capacity";
 /// Annotation with names of fleets, between commas.
 const VISIBLE_TO: &str = "visible-to";
 const IGNORE: &str = "ignore";
@@ -171,6 +173,15 @@ fn annotation(
         let value = number_at(path, text).map_err(|reason| (Some(*setting), reason))?;
         return Ok((setting, value));
     }
+    if name == LEARNED_CAPACITY {
+        return match text {
+            "true" => Ok(("capacity", json!({"learned": {}}))),
+            other => {
+                let reason = format!("{other:?} is not \"true\"; remove it to learn nothing");
+                Err((Some("capacity"), reason))
+            }
+        };
+    }
     if name == VISIBLE_TO {
         let fleets: Vec<&str> = text.split(',').map(str::trim).collect();
         return Ok(("visible_to", Value::from(fleets)));
@@ -181,7 +192,7 @@ fn annotation(
     let texts = ANNOTATIONS.iter().map(|(name, _)| name);
     let all = texts.chain(NUMBERS.iter().map(|(name, ..)| name));
     let names: Vec<_> = all
-        .chain([&VISIBLE_TO, &IGNORE])
+        .chain([&LEARNED_CAPACITY, &VISIBLE_TO, &IGNORE])
         .map(|name| format!("{ANNOTATION_PREFIX}{name}"))
         .collect();
     Err((None, format!("is unknown; there are {}", names.join(", "))))
@@ -317,8 +328,6 @@ fn file_spelling(value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
     use crate::objects::Resource;
 
@@ -369,6 +378,18 @@ mod tests {
         assert_eq!(value(&settings, "objective"), waterfall);
         let per_host = json!({"requests_per_second": 30.0});
         assert_eq!(value(&settings, "capacity"), per_host);
+        let learned = collect(
+            &service(json!({"plimsoll.dev/learned-capacity": "true"})),
+            "http",
+            [].iter(),
+        );
+        assert_eq!(value(&learned, "capacity"), json!({"learned": {}}));
+        let refused = collect(
+            &service(json!({"plimsoll.dev/learned-capacity": "yes"})),
+            "http",
+            [].iter(),
+        );
+        assert!(refused.errors[0].to_string().contains("is not \"true\""));
         let own = json!({"waterfall": {"targetUtilization": 0.6}});
         let spec = json!({"targetRefs": target(None), "objective": own});
         let policies = [policy("p", "", spec)];

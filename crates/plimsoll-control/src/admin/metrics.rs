@@ -25,7 +25,7 @@ use crate::unreported::Subscriptions;
 
 /// All metrics of the control plane.
 #[rustfmt::skip]
-pub static METRICS: [Metric; 111] = [
+pub static METRICS: [Metric; 114] = [
     Metric::new("plimsoll_control_build_info", Info, &["version"],
         "Version of the control plane; always 1"),
     Metric::new("plimsoll_control_fleets", Gauge, &[],
@@ -156,8 +156,15 @@ pub static METRICS: [Metric; 111] = [
         "Share of the requests from the proxies of one zone to the hosts of another that failed, \
          in the latest load reports, to all services"),
     Metric::new("plimsoll_control_wanted_hosts", Gauge, &["cluster", "locality"],
-        "Hosts of weight 1 that a zone needs for its own demand to be at the target utilization of \
-         the service"),
+        "Hosts of weight 1, or hosts like most if capacity is learned, that a zone needs for its \
+         own demand to be at the target utilization of the service"),
+    Metric::new("plimsoll_control_capacity_hosts", Gauge, &["cluster", "state"],
+        "Hosts of a service whose capacity is learned, `known` or `unknown`"),
+    Metric::new("plimsoll_control_capacity_frozen", Gauge, &["cluster"],
+        "1 if the latest load reports taught nothing about the capacity of hosts: too few of them \
+         had requests and a utilization, or proxies do not report"),
+    Metric::new("plimsoll_control_capacity_median_requests_per_second", Gauge, &["cluster"],
+        "Requests that a host like most serves at utilization 1, as learned"),
     Metric::new("plimsoll_control_edge_requests_per_second", Gauge,
         &["fleet", "from", "to", "routing"],
         "Requests from the proxies of one zone to the hosts of another, to all services"),

@@ -192,7 +192,8 @@ fn steering(old: &Service, new: &Service) -> Vec<Difference> {
     if objectives[0] != objectives[1] {
         add("objective", objectives);
     }
-    let capacities = [&old.goal, &new.goal].map(objective::shown_capacity);
+    let capacities =
+        [old, new].map(|one| objective::shown_capacity(&one.goal, one.learning.as_ref()));
     if capacities[0] != capacities[1] {
         add("capacity", capacities);
     }

@@ -1,9 +1,11 @@
 //! Objective and capacity of a service in a file: how full its zones may get before their requests
-//! go elsewhere, and what a host can serve.
+//! go elsewhere, and what a host can serve, as it is declared or as it is to be learned.
 
 use std::fmt;
 use std::sync::Arc;
 
+use plimsoll_core::model::orca::MetricName;
+use plimsoll_core::planner::capacity::UTILIZATION;
 use plimsoll_core::planner::cost::Cost;
 use plimsoll_core::planner::transport::Objective;
 use plimsoll_core::planner::zone_plan::{HostCapacity, ZoneGoal};
@@ -39,8 +41,8 @@ pub(super) struct WaterfallYaml {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct ObjectiveYaml(pub(super) ObjectiveFields);
 
-/// What a host can serve.
-#[derive(Clone, Copy, Debug, Default, serde::Deserialize, PartialEq)]
+/// What a host can serve: one of the two.
+#[derive(Clone, Debug, Default, serde::Deserialize, PartialEq)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(rename = "Capacity"))]
 #[serde(default, deny_unknown_fields)]
@@ -48,6 +50,37 @@ pub(super) struct CapacityYaml {
     /// Requests per second that a host of weight 1 serves at utilization 1, above 0, to 1000000.
     /// A host of weight 2 counts twice.
     requests_per_second: Option<f64>,
+    /// Capacity of each host is learned from load reports, and sets the weights of endpoints.
+    learned: Option<LearnedYaml>,
+}
+
+/// Capacity that is learned from load reports.
+#[derive(Clone, Debug, Default, serde::Deserialize, PartialEq)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "LearnedCapacity"))]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct LearnedYaml {
+    /// Metric in ORCA load reports of hosts that is their utilization, such as `cpu_utilization` or
+    /// `named_metrics.gpu`. Default `application_utilization`, or `cpu_utilization` of hosts
+    /// without it.
+    metric: Option<String>,
+}
+
+/// How the capacity of the hosts of a service is learned.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Learning {
+    /// The metric that is the utilization of a host; `None` for those of [`UTILIZATION`].
+    pub metric: Option<Arc<str>>,
+}
+
+impl Learning {
+    /// Returns the metrics that data planes must report.
+    pub(crate) fn metrics(&self) -> Vec<&str> {
+        match &self.metric {
+            Some(metric) => vec![metric],
+            None => UTILIZATION.to_vec(),
+        }
+    }
 }
 
 impl<'de> Deserialize<'de> for ObjectiveYaml {
@@ -82,34 +115,75 @@ impl<'de> Deserialize<'de> for ObjectiveYaml {
     }
 }
 
-/// Checks the objective of a service with the capacity of its hosts.
+/// Checks the objective of a service with the capacity of its hosts. Capacity that is learned is
+/// `None` in the goal until it is known.
 pub(super) fn goal(
     objective: Option<ObjectiveYaml>,
-    capacity: Option<CapacityYaml>,
+    capacity: Option<&CapacityYaml>,
     cost: Cost,
-) -> Result<ZoneGoal, FieldError> {
+) -> Result<(ZoneGoal, Option<Learning>), FieldError> {
     let waterfall = objective.and_then(|objective| objective.0.waterfall);
     let objective = waterfall.map_or(Ok(Objective::LEVEL), |waterfall| {
         Objective::waterfall(waterfall.target_utilization)
             .map_err(|error| error.under("waterfall").under("objective"))
     })?;
-    let written = capacity.map(|capacity| {
-        let missing = || FieldError::new("requests_per_second", "is not set");
-        let rate = capacity.requests_per_second.ok_or_else(missing)?;
-        HostCapacity::requests_per_second(rate)
-    });
-    let capacity = written.transpose();
-    let capacity = capacity.map_err(|error| error.under("capacity"))?;
-    if !objective.is_level() && capacity.is_none() {
+    let capacity = capacity.map(CapacityYaml::validate).transpose();
+    let (capacity, learning) = capacity
+        .map_err(|error| error.under("capacity"))?
+        .unwrap_or_default();
+    if !objective.is_level() && capacity.is_none() && learning.is_none() {
         let reason = "a target of utilization needs capacity: {requests_per_second: …}, of a host \
-                      of weight 1";
+                      of weight 1, or capacity: {learned: {}}";
         return Err(FieldError::new("objective", reason));
     }
-    Ok(ZoneGoal {
+    let goal = ZoneGoal {
         objective,
         capacity,
         cost: Arc::new(cost),
-    })
+    };
+    Ok((goal, learning))
+}
+
+impl CapacityYaml {
+    pub(super) const fn is_learned(&self) -> bool {
+        self.learned.is_some()
+    }
+
+    fn validate(&self) -> Result<(Option<HostCapacity>, Option<Learning>), FieldError> {
+        match (self.requests_per_second, &self.learned) {
+            (Some(rate), None) => Ok((Some(HostCapacity::requests_per_second(rate)?), None)),
+            (None, Some(learned)) => {
+                let learning = learned.validate().map_err(|error| error.under("learned"))?;
+                Ok((None, Some(learning)))
+            }
+            (None, None) => {
+                let reason = "is not set, and neither is learned";
+                Err(FieldError::new("requests_per_second", reason))
+            }
+            (Some(_), Some(_)) => {
+                let reason = "is set beside requests_per_second; remove one of the two";
+                Err(FieldError::new("learned", reason))
+            }
+        }
+    }
+}
+
+impl LearnedYaml {
+    fn validate(&self) -> Result<Learning, FieldError> {
+        let Some(metric) = &self.metric else {
+            return Ok(Learning::default());
+        };
+        // The sum of several metrics is no utilization.
+        if !MetricName::new(metric).is_known() || metric.ends_with(".*") {
+            let reason = format!(
+                "{metric:?} is no metric of a load report, such as cpu_utilization or \
+                 named_metrics.gpu"
+            );
+            return Err(FieldError::new("metric", reason));
+        }
+        let metric = Some(metric.as_str().into());
+        Ok(Learning { metric })
+    }
 }
 
 /// Returns the objective as in a file, for the audit.
@@ -119,9 +193,16 @@ pub(crate) fn shown(goal: &ZoneGoal) -> Option<String> {
 }
 
 /// Returns the capacity of a host as in a file, for the audit.
-pub(crate) fn shown_capacity(goal: &ZoneGoal) -> Option<String> {
-    goal.capacity
-        .map(|capacity| format!("{} requests/s", capacity.rate()))
+pub(crate) fn shown_capacity(goal: &ZoneGoal, learning: Option<&Learning>) -> Option<String> {
+    match learning {
+        Some(Learning { metric: None }) => Some("learned".to_owned()),
+        Some(Learning {
+            metric: Some(metric),
+        }) => Some(format!("learned from {metric}")),
+        None => goal
+            .capacity
+            .map(|capacity| format!("{} requests/s", capacity.rate())),
+    }
 }
 
 #[cfg(test)]
@@ -136,12 +217,16 @@ mod tests {
                          capacity: {requests_per_second: 30}";
         let camel = "objective: {waterfall: {targetUtilization: 0.8}}, \
                      capacity: {requestsPerSecond: 30}";
+        let learned = "objective: {waterfall: {target_utilization: 0.8}}, \
+                       capacity: {learned: {metric: named_metrics.gpu}}";
         for (written, target, capacity) in [
             ("", 0.0, None),
             ("objective: LEVEL", 0.0, None),
             ("capacity: {requests_per_second: 2.5}", 0.0, Some(2.5)),
             (waterfall, 0.8, Some(30.0)),
             (camel, 0.8, Some(30.0)),
+            ("capacity: {learned: {}}", 0.0, None),
+            (learned, 0.8, None),
         ] {
             let config = config(written);
             let goal = &config.services["orders"].goal;
@@ -185,6 +270,21 @@ mod tests {
                 format!("{alone}, capacity: {{requests_per_second: -1}}"),
                 "capacity.requests_per_second",
                 "above 0",
+            ),
+            (
+                "capacity: {requests_per_second: 30, learned: {}}".to_owned(),
+                "capacity.learned",
+                "remove one of the two",
+            ),
+            (
+                "capacity: {learned: {metric: gpu}}".to_owned(),
+                "capacity.learned.metric",
+                "named_metrics.gpu",
+            ),
+            (
+                "capacity: {learned: {metric: 'named_metrics.*'}}".to_owned(),
+                "capacity.learned.metric",
+                "is no metric",
             ),
         ] {
             let error = try_config_of("", &written).unwrap_err();

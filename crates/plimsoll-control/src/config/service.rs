@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use plimsoll_core::model::assignment::ClusterLoadAssignment;
 use plimsoll_core::model::cluster::{ClusterConfig, ClusterConfigParts, HealthChecking};
+use plimsoll_core::planner::capacity::LearnedCapacity;
 use plimsoll_core::planner::zone_plan::ZoneGoal;
 use plimsoll_core::units::FieldError;
 use plimsoll_xds::pb::cluster::{ClusterMessage, CommonLbConfigMessage};
@@ -22,7 +23,7 @@ use xxhash_rust::xxh64::xxh64;
 
 use super::cost::{self, CostYaml};
 use super::discovered::name_of;
-use super::objective::{self, ObjectiveYaml};
+use super::objective::{self, CapacityYaml, Learning, ObjectiveYaml};
 use super::settings::digest;
 use super::yaml::ServiceYaml;
 use crate::delivery::{self, NotSteeredReason};
@@ -75,6 +76,12 @@ pub struct Service {
     pub delivery: Delivery,
     /// What the service wants of its zones, and what its hosts can serve.
     pub goal: ZoneGoal,
+    /// How the capacity of its hosts is learned; `None` if it is declared or does not matter.
+    pub learning: Option<Learning>,
+    /// The assignment that data planes are sent, if it is another one than `assignment`, by which
+    /// is planned: learned weights have no effect without measured demand, and part of it with a
+    /// ramp.
+    pub(crate) sent_assignment: Option<Arc<ClusterLoadAssignment>>,
     /// Whether proxies get demand in a form of the service's own: what is on the fleet's assignment
     /// is shared by all of its services. So with an objective, and while fleets with different
     /// demand use the service.
@@ -137,6 +144,8 @@ impl Service {
             is_trial: _,
             delivery,
             goal,
+            learning,
+            sent_assignment: _,
             has_own_plan,
             settings,
             has_relayed_health_checks,
@@ -152,6 +161,7 @@ impl Service {
             && *ramp == other.ramp
             && *delivery == other.delivery
             && *goal == other.goal
+            && *learning == other.learning
             && *has_own_plan == other.has_own_plan
             && (Arc::ptr_eq(settings, &other.settings) || *settings == other.settings)
             && *has_relayed_health_checks == other.has_relayed_health_checks
@@ -160,6 +170,34 @@ impl Service {
             && *demand_field == other.demand_field
             && *no_weights == other.no_weights
             && *visible_to == other.visible_to
+    }
+
+    /// Returns the assignment that data planes are sent.
+    pub(crate) fn sent_assignment(&self) -> &Arc<ClusterLoadAssignment> {
+        self.sent_assignment.as_ref().unwrap_or(&self.assignment)
+    }
+
+    /// Returns the service with the learned capacity of its hosts: for plans in any case, and for
+    /// data planes as far as measured demand steers it.
+    pub(crate) fn with_learned(self: &Arc<Self>, learned: &LearnedCapacity) -> Arc<Self> {
+        let ramp = match self.mode {
+            Mode::Enforce => self.ramp,
+            Mode::Shadow | Mode::Off => 0,
+        };
+        // Cannot fail: weights are small, and there are fewer hosts than would add up to 32 bits.
+        let with_ramp = |ramp| learned.applied_to(&self.assignment, ramp).map(Arc::new);
+        let (Ok(planned), Ok(sent)) = (with_ramp(100), with_ramp(ramp)) else {
+            return Arc::clone(self);
+        };
+        Arc::new(Self {
+            assignment: planned,
+            sent_assignment: (ramp < 100).then_some(sent),
+            goal: ZoneGoal {
+                capacity: Some(learned.unit()),
+                ..self.goal.clone()
+            },
+            ..Self::clone(self)
+        })
     }
 
     /// Whether a fleet gets the service. What it reports about others does not count.
@@ -183,6 +221,8 @@ impl Service {
             is_trial: false,
             delivery: Delivery::Auto,
             goal: ZoneGoal::default(),
+            learning: None,
+            sent_assignment: None,
             has_own_plan: false,
             settings: Arc::default(),
             has_relayed_health_checks,
@@ -241,9 +281,10 @@ impl ServiceYaml {
             .as_ref()
             .map_or_else(|| general.clone(), |own| own.over(general));
         let cost = cost.validate().map_err(|error| error.under("cost"))?;
-        let goal = objective::goal(self.objective, self.capacity, cost)?;
+        let (goal, learning) = objective::goal(self.objective, self.capacity.as_ref(), cost)?;
+        let (config, settings) = with_metrics(config, settings, learning.as_ref())?;
         let message = FileMessage::from(&self.assignment(&config)?);
-        let digest = self.digest(message.bytes(), &goal);
+        let digest = self.digest(message.bytes(), &goal, learning.as_ref());
         let visible_to = self.visible_to()?;
         let endpoints = decode_endpoints(message.bytes())?;
         let service = Service {
@@ -256,6 +297,8 @@ impl ServiceYaml {
             delivery: self.delivery.0,
             has_own_plan: goal.needs_plan(),
             goal,
+            learning,
+            sent_assignment: None,
             settings: Arc::new(settings),
             has_relayed_health_checks: false,
             has_explicit_policy,
@@ -265,6 +308,10 @@ impl ServiceYaml {
             visible_to,
             digest,
         };
+        if service.learning.is_some() && service.config.endpoint_policy().is_hash() {
+            let reason = "would move keys of consistent hashing with every change of a weight";
+            return Err(FieldError::new("capacity.learned", reason));
+        }
         delivery::check(&service)?;
         Ok(service)
     }
@@ -277,6 +324,10 @@ impl ServiceYaml {
                 self.overprovisioning_factor.is_some(),
             ),
             ("visible_to", self.visible_to.is_some()),
+            (
+                "capacity.learned",
+                self.capacity.as_ref().is_some_and(CapacityYaml::is_learned),
+            ),
         ];
         match fields.into_iter().find(|(_, is_set)| *is_set) {
             Some((field, _)) => Err(FieldError::new(field, WITHOUT_EFFECT_BEHIND_A_RELAY)),
@@ -315,7 +366,7 @@ impl ServiceYaml {
     }
 
     /// Hashes what is written, with messages in canonical form.
-    fn digest(&self, endpoints: &[u8], goal: &ZoneGoal) -> u64 {
+    fn digest(&self, endpoints: &[u8], goal: &ZoneGoal, learning: Option<&Learning>) -> u64 {
         let decoded = ClusterMessage::decode(self.cluster.bytes().clone());
         let cluster = decoded.unwrap_or_default().encode_to_vec();
         // One price steers nothing.
@@ -328,7 +379,7 @@ impl ServiceYaml {
             ("ramp", json!(self.ramp.map(|ramp| ramp.0))),
             ("delivery", json!(delivery.map(name_of))),
             ("objective", json!(objective::shown(goal))),
-            ("capacity", json!(objective::shown_capacity(goal))),
+            ("capacity", json!(objective::shown_capacity(goal, learning))),
             ("visible_to", json!(self.visible_to)),
             ("cost", json!(prices)),
         ])
@@ -373,6 +424,23 @@ fn chooses_policy(written: &ClusterYaml, common: &CommonLbConfigMessage) -> bool
         || common.zone_aware_lb_config.is_some()
         || common.locality_weighted_lb_config.is_some()
         || common.consistent_hashing_lb_config.is_some()
+}
+
+/// Lets data planes report the metrics that capacity is learned from.
+fn with_metrics(
+    config: ClusterConfig,
+    settings: ClusterSettings,
+    learning: Option<&Learning>,
+) -> Result<(ClusterConfig, ClusterSettings), FieldError> {
+    let Some(learning) = learning else {
+        return Ok((config, settings));
+    };
+    let settings = settings.with_endpoint_metrics(&learning.metrics());
+    let parts = ClusterConfigParts {
+        lrs_report_endpoint_metrics: settings.written().lrs_report_endpoint_metrics.clone(),
+        ..config.into_parts()
+    };
+    Ok((ClusterConfig::try_new(parts)?, settings))
 }
 
 /// Validates the cluster and rejects fields that are not delivered to proxies.

@@ -164,7 +164,7 @@ fn zone_aware(changes: &mut Changes, written: &ZoneAware, got: &ZoneAware, class
     if capacity(written) != capacity(got) {
         let one_basis = Some(match class {
             NodeClass::Plimsoll | NodeClass::EnvoyModule => {
-                "the capacity of the objective is that of a host of weight 1"
+                "capacity is that of a host of weight 1, times its weight"
             }
             NodeClass::Grpc | NodeClass::Envoy => {
                 "a stock Envoy has one basis for demand and capacity"

@@ -47,6 +47,7 @@ fn enforced(service: &Service) -> Service {
     Service {
         mode: Mode::Enforce,
         ramp: 100,
+        sent_assignment: None,
         demand_field: service.demand_field.or(Some("mode")),
         ..Service::clone(service)
     }

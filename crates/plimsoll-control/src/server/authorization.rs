@@ -133,6 +133,11 @@ impl Authorization {
         first.map(|first| (removed, first))
     }
 
+    /// Whether the client may report load of a service.
+    pub(super) fn may_report(&self, service: &str) -> bool {
+        self.permission.may_report(service, &self.rules.borrow())
+    }
+
     pub(super) fn readable_instructions(&self, instructions: LrsInstructions) -> LrsInstructions {
         self.permission.readable_instructions(instructions)
     }

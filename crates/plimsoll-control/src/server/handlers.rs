@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use plimsoll_core::model::load_report::{ClusterStats, Node};
+use plimsoll_core::model::load_report::{ClusterHostStats, ClusterStats, Node};
 use plimsoll_xds::ads::CLUSTER_LOAD_ASSIGNMENT;
 use plimsoll_xds::ads::message::NodeMessage;
 use plimsoll_xds::ads::server::{ServerStream, StreamEvent};
@@ -23,7 +23,7 @@ use super::authorization::Authorization;
 use super::channel::Subscribed;
 use super::record::StreamRecord;
 use super::report_rate::ReportRate;
-use super::report_size::report_size;
+use super::report_size::{host_report_size, report_size};
 use super::{Handle, Message, OpenedStream, Stopped, StreamGuard};
 use crate::audit::Answer;
 use crate::events::Description;
@@ -66,6 +66,8 @@ pub struct Reporter {
     handle: Handle,
     node: Arc<NodeInfo>,
     rate: ReportRate,
+    /// Whether the latest report was used.
+    is_admitted: bool,
     /// Dropped before the guard: the writer then looks whether somebody receives instructions.
     instructions: watch::Receiver<LrsInstructions>,
     _guard: StreamGuard,
@@ -253,6 +255,7 @@ impl LrsHandler for LoadReporting {
             handle: self.handle.clone(),
             node,
             rate: ReportRate::default(),
+            is_admitted: false,
             instructions: instructions.clone(),
             _guard: guard,
             authorization,
@@ -275,11 +278,13 @@ impl LrsReporter for Reporter {
             self.handle.counters().ignored(NOT_READABLE, services);
             self.handle.tell(not_readable(&self.node.node, &first));
         }
+        self.is_admitted = false;
         if stats.is_empty() {
             return;
         }
         let interval = self.instructions.borrow().settings.interval;
-        if !self.rate.admit(interval, Instant::now()) {
+        self.is_admitted = self.rate.admit(interval, Instant::now());
+        if !self.is_admitted {
             self.handle.tell(report_too_early(&self.node.node));
             return;
         }
@@ -289,6 +294,24 @@ impl LrsReporter for Reporter {
         };
         let report = Message::Report {
             node,
+            stats,
+            _bytes: bytes,
+        };
+        // If the writer has exited, this stream is about to end: ignore the error.
+        let _ = self.handle.send(report).await;
+    }
+
+    async fn report_hosts(&mut self, mut stats: Vec<ClusterHostStats>) {
+        // Refused and counted with the report.
+        stats.retain(|stats| self.authorization.may_report(&stats.cluster_name));
+        if !self.is_admitted || stats.is_empty() {
+            return;
+        }
+        let Some(bytes) = self.handle.reserve(host_report_size(&stats)).await else {
+            return;
+        };
+        let report = Message::HostReport {
+            node: Arc::clone(&self.node),
             stats,
             _bytes: bytes,
         };

@@ -1,6 +1,10 @@
 //! Memory that a load report takes while it waits for the writer.
 
-use plimsoll_core::model::load_report::{ClusterStats, UpstreamLocalityStats};
+use std::sync::Arc;
+
+use plimsoll_core::model::load_report::{
+    ClusterHostStats, ClusterStats, MetricStats, UpstreamEndpointStats, UpstreamLocalityStats,
+};
 
 /// Estimates the memory of a report, so that the queue is limited by bytes: a report of an Envoy
 /// has a few hundred, one of a hostile peer as many as its message may have.
@@ -17,6 +21,25 @@ pub(super) fn report_size(stats: &[ClusterStats]) -> usize {
             + stats.cluster_name.len()
             + stats.upstream_locality_stats.len() * size_of::<UpstreamLocalityStats>()
             + strings
+    };
+    stats.iter().map(cluster).sum()
+}
+
+/// Estimates the memory of what a report says of hosts.
+pub(super) fn host_report_size(stats: &[ClusterHostStats]) -> usize {
+    const METRIC: usize = size_of::<(Arc<str>, MetricStats)>() + 32;
+    let cluster = |stats: &ClusterHostStats| {
+        let hosts = stats.endpoints.len() * size_of::<UpstreamEndpointStats>();
+        let of_hosts = stats
+            .endpoints
+            .iter()
+            .map(|host| host.load_metric_stats.len());
+        let of_localities = stats
+            .localities
+            .iter()
+            .map(|(_, metrics)| 1 + metrics.len());
+        let metrics = of_hosts.sum::<usize>() + of_localities.sum::<usize>();
+        size_of::<ClusterHostStats>() + hosts + metrics * METRIC
     };
     stats.iter().map(cluster).sum()
 }

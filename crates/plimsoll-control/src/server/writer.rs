@@ -195,6 +195,7 @@ impl Writer {
                 }
                 self.state.handle_report(&node, &stats, now);
             }
+            Message::HostReport { node, stats, .. } => self.state.handle_host_stats(&node, &stats),
             Message::RelayedResource(relayed) => {
                 self.relayed.handle(&relayed, now);
                 self.state.handle_relayed(relayed, now);

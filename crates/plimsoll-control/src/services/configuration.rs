@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use plimsoll_core::evacuation::{Order, Suspect, ZoneName};
 use plimsoll_core::model::locality::Locality;
+use plimsoll_core::planner::capacity::LearnedCapacity;
 use plimsoll_core::time::Instant;
 use plimsoll_core::units::FieldError;
 
@@ -117,6 +118,16 @@ impl Configuration {
             self.changed(change);
         }
         self.note_conflicts();
+    }
+
+    /// Takes the capacity that was learned of the hosts of a service.
+    pub(crate) fn handle_learned(&mut self, name: Arc<str>, learned: LearnedCapacity) {
+        self.services.handle_learned(name, learned);
+        if let Some(services) = self.services.poll_changed() {
+            self.in_force = self.services.put_into(&self.in_force);
+            let change = self.change_of(services, false);
+            self.changed(change);
+        }
     }
 
     /// Updates the policy or endpoints of a cluster of the relayed server.

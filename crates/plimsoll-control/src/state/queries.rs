@@ -10,6 +10,7 @@ use bytes::Bytes;
 use plimsoll_core::model::cluster::LocalityPolicy;
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::model::zone_aware::{LocalityBasis, ZoneAware};
+use plimsoll_core::planner::capacity::CapacityLearner;
 use plimsoll_core::planner::fractions::ZoneFraction;
 use plimsoll_core::planner::{FleetView, Plan, PlanScope, Planner};
 use plimsoll_core::time::Instant;
@@ -43,7 +44,9 @@ impl State {
             interval: config.reporting.load_reporting_interval,
             send_all_clusters: true,
             clusters: config.services.keys().cloned().collect(),
-            report_endpoint_granularity: config.reporting.report_endpoint_granularity,
+            // For all clusters of a client alike: the response has one flag.
+            report_endpoint_granularity: config.reporting.report_endpoint_granularity
+                || config.services.values().any(|one| one.learning.is_some()),
         }
     }
 
@@ -95,6 +98,11 @@ impl State {
     /// Returns the planner, which measures demand.
     pub const fn planner(&self) -> &Planner {
         self.demand.planner()
+    }
+
+    /// Returns what is known of the capacity of a service's hosts; `None` if it is not learned.
+    pub fn capacity_of(&self, service: &str) -> Option<&CapacityLearner> {
+        self.demand.capacity_of(service)
     }
 
     /// Returns what this control plane knows about its replicas; `None` without a store.

@@ -1,5 +1,6 @@
 //! Tests of the state machine: which views are published, and when.
 
+mod capacity;
 mod demand;
 pub(crate) mod driver;
 mod evacuation;

@@ -27,7 +27,7 @@ use crate::fleet_plan::FleetPlan;
 pub(crate) fn as_written(service: &Service) -> Bytes {
     encode_assignment(&AssignmentOut {
         extras: Arc::clone(&service.endpoint_extras),
-        ..out(&service.assignment, |entry| {
+        ..out(service.sent_assignment(), |entry| {
             Placed::at(entry, written(entry))
         })
     })
@@ -41,7 +41,7 @@ pub(super) fn with_locality_weights(
     own: Option<&ReceiverWeights>,
     class: NodeClass,
 ) -> Bytes {
-    let assignment = &service.assignment;
+    let assignment = service.sent_assignment();
     encode_assignment(&AssignmentOut {
         extras: Arc::clone(&service.endpoint_extras),
         ..out(assignment, placed(assignment, own, class))

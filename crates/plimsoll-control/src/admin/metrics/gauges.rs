@@ -91,9 +91,22 @@ pub(super) fn of_state(
     values
 }
 
-/// Adds what services with a target utilization plan, in SHADOW as well.
+/// Adds what services with a target utilization plan, in SHADOW as well, and what is known of the
+/// capacity of their hosts.
 fn add_planned(values: &mut Values, state: &State) {
     for name in state.config().services.keys() {
+        if let Some(learner) = state.capacity_of(name) {
+            let estimator = learner.estimator();
+            let (hosts, known) = estimator.hosts();
+            values.add("capacity_hosts", &[name, "known"], known as u64);
+            values.add("capacity_hosts", &[name, "unknown"], (hosts - known) as u64);
+            let is_frozen = u64::from(estimator.frozen().is_some());
+            values.add("capacity_frozen", &[name], is_frozen);
+            if let Some(learned) = estimator.delivered() {
+                let typical = learned.unit().of_typical_host();
+                values.add("capacity_median_requests_per_second", &[name], typical);
+            }
+        }
         let Some(plan) = state.own_plan(name) else {
             continue;
         };

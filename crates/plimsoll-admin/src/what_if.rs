@@ -25,7 +25,8 @@ pub struct WhatIfQuestion {
     /// Hypothetical number of healthy hosts by zone; other zones keep theirs.
     #[serde(default)]
     pub hosts: BTreeMap<String, u32>,
-    /// Hypothetical demand by zone in any unit; the current demand if empty.
+    /// Hypothetical demand by zone in any unit, or, with an objective other than `LEVEL`, in
+    /// requests per second; the current demand if empty.
     #[serde(default)]
     pub demand: BTreeMap<String, f64>,
 }

@@ -11,6 +11,7 @@ mod beside;
 mod changes;
 mod objective;
 mod settings;
+mod supposed;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -31,6 +32,7 @@ use plimsoll_xds::error::DecodeError;
 
 pub use beside::ExplainError;
 use changes::changes;
+use supposed::Supposed;
 
 use crate::config::{Delivery, Service};
 use crate::delivery::{NodeClass, Steering};
@@ -52,7 +54,8 @@ pub struct Question {
     /// Hypothetical number of upstream hosts per zone, all healthy. A zone is given by name or, if
     /// that is ambiguous, as `region/zone/sub_zone`.
     pub hosts: BTreeMap<String, u32>,
-    /// Hypothetical demand per zone, in any unit; zones that are not listed have none.
+    /// Hypothetical demand per zone, in requests per second for a service with an objective, else
+    /// in any unit; zones that are not listed have none.
     pub demand: BTreeMap<String, f64>,
     /// Whether to explain all zones instead of a single proxy. If every zone has its own locality
     /// weights, they are then replaced by the demand that they represent.
@@ -157,6 +160,8 @@ impl Prepared {
         };
         let notes = unknown_load.into_iter().chain(distorted);
         prepared.notes = notes.map(ToOwned::to_owned).collect();
+        let learner = state.capacity_of(service.name());
+        prepared.notes.extend(learner.map(objective::learned));
         if question.routing == Routing::Now && state.is_on_fallback(fleet, service) {
             let withheld = state.withheld(fleet, Some(service.name()), now);
             let note = withheld.map(|why| format!("demand is not delivered yet: {why}"));
@@ -252,7 +257,14 @@ impl Prepared {
     pub fn explain(self) -> Result<Explanation, FieldError> {
         let Question { hosts, demand, .. } = &self.question;
         let now = Instant::ORIGIN.saturating_add(self.age);
-        let run = |input: ProxyInput<'_>| -> Result<Explanation, FieldError> {
+        let supposed = self.supposed()?;
+        let none = BTreeMap::new();
+        let run = |mut input: ProxyInput<'_>| -> Result<Explanation, FieldError> {
+            if let Some(supposed) = &supposed {
+                supposed.put_into(&mut input);
+                let snapshot = input.snapshot(hosts, &none)?;
+                return Ok(snapshot.explain_with_demand(&supposed.demand, now));
+            }
             let snapshot = input.snapshot(hosts, demand)?;
             Ok(match &self.demand {
                 Some(demand) => snapshot.explain_with_demand(demand, now),
@@ -269,10 +281,11 @@ impl Prepared {
             explanation.fractions.staleness_threshold_ms = stale_after.map(millis);
         }
         explanation.changes = self.changes;
-        if let Some(plan) = &self.zone_plan {
+        let plan = supposed.as_ref().map(|supposed| &supposed.plan);
+        if let Some(plan) = plan.or(self.zone_plan.as_ref()) {
             let one = Some(&self.locality).filter(|_| !self.question.every_zone);
             objective::explain(&mut explanation, plan, one);
-            if !hosts.is_empty() || !demand.is_empty() {
+            if self.question.is_hypothetical() && supposed.is_none() {
                 objective::explain_hypothetical(&mut explanation);
             }
         }
@@ -284,7 +297,22 @@ impl Prepared {
     }
 }
 
+impl Prepared {
+    /// Plans again for hosts or demand that somebody supposes. `None` if nobody does, or if the
+    /// plan is not one that a balancer computes from demand.
+    fn supposed(&self) -> Result<Option<Supposed>, FieldError> {
+        let plan = self.zone_plan.as_ref();
+        let plan = plan.filter(|plan| self.question.is_hypothetical() && !plan.goal().needs_rows());
+        plan.map(|plan| Supposed::new(plan, &self.input, &self.question))
+            .transpose()
+    }
+}
+
 impl Question {
+    fn is_hypothetical(&self) -> bool {
+        !self.hosts.is_empty() || !self.demand.is_empty()
+    }
+
     /// Checks the number of hypothetical zones: an explanation has a row for each zone of proxies
     /// with a column for each zone of hosts.
     fn check(&self, most: usize) -> Result<(), FieldError> {
@@ -351,8 +379,7 @@ enum StandIn {
 }
 
 fn stand_in(question: &Question, class: NodeClass, steering: Steering) -> StandIn {
-    let hypothetical = !question.hosts.is_empty() || !question.demand.is_empty();
-    let one_zone = !question.every_zone && !hypothetical;
+    let one_zone = !question.every_zone && !question.is_hypothetical();
     match (class, steering) {
         (_, Steering::Demand(Delivery::FleetWeights)) => StandIn::FleetWeights,
         // A Plimsoll data plane's own explanation says that it follows locality weights.

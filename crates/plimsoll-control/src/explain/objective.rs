@@ -3,10 +3,11 @@
 
 use plimsoll_core::explain::{AboveLineCode, Explanation};
 use plimsoll_core::model::locality::Locality;
+use plimsoll_core::planner::capacity::{CapacityLearner, Frozen, MEDIAN_WEIGHT};
 use plimsoll_core::planner::zone_plan::ZonePlan;
 
-/// The plan is that of the measured demand.
-const HYPOTHETICAL: &str = "the service has an objective, and this answer is for the plan in \
+/// A plan by prices is a row for each zone, which no balancer computes from demand.
+const HYPOTHETICAL: &str = "prices differ from pair to pair, and this answer is for the plan in \
                             force: with other hosts or other demand there would be another plan";
 
 /// Adds what the plan says of the zones: of `locality`, or of all that send requests away.
@@ -40,6 +41,42 @@ pub(super) fn explain(explanation: &mut Explanation, plan: &ZonePlan, locality: 
             above.text = sentence;
         }
     }
+}
+
+/// Says what is known of the capacity of the hosts, and why not more.
+pub(super) fn learned(learner: &CapacityLearner) -> String {
+    let estimator = learner.estimator();
+    let (hosts, known) = estimator.hosts();
+    let mut text = match estimator.delivered() {
+        None => format!(
+            "capacity: is learned, and weights are as written until half of the hosts are known: \
+             {known} of {hosts} are"
+        ),
+        Some(learned) => {
+            let weights = || learned.weights().map(|(_, weight)| weight);
+            let (least, most) = (weights().min(), weights().max());
+            format!(
+                "capacity: learned of {known} of {hosts} hosts: one like most serves {:.1} \
+                 requests/s at utilization 1; weights are {} to {}, {} of one like most",
+                learned.unit().of_typical_host(),
+                least.unwrap_or(MEDIAN_WEIGHT),
+                most.unwrap_or(MEDIAN_WEIGHT),
+                MEDIAN_WEIGHT,
+            )
+        }
+    };
+    text += match estimator.frozen() {
+        None | Some(Frozen::Empty) => "",
+        Some(Frozen::FewHosts) => {
+            "; the latest reports taught nothing: less than half of the hosts had requests, few \
+             errors and a utilization between 0.1 and 10 in them"
+        }
+        Some(Frozen::SilentNodes) => {
+            "; nothing is learned while proxies that sent more than 5 % of the requests do not \
+             report"
+        }
+    };
+    text
 }
 
 /// Says that hosts or demand that somebody supposes are not planned.

@@ -48,6 +48,21 @@ impl ProxyInput<'_> {
         }
     }
 
+    /// Returns the input with a hypothetical number of hosts by zone, all healthy; zones that are
+    /// not listed keep theirs.
+    pub fn with_hosts(self, hosts: &BTreeMap<String, u32>) -> Result<Self, FieldError> {
+        let upstream = Cow::Owned(resized(&self.upstream, hosts)?);
+        Ok(Self { upstream, ..self })
+    }
+
+    /// Returns hypothetical demand by locality; zones of the fleet that are not listed have none.
+    pub fn requested(
+        &self,
+        demand: &BTreeMap<String, f64>,
+    ) -> Result<Vec<(Locality, f64)>, FieldError> {
+        requested_rates(&self.fleet, demand)
+    }
+
     /// Runs the balancer on this input, received at the origin of time, and returns its snapshot.
     /// `hosts` and `demand` replace the actual values unless they are empty. A zone is given by
     /// name or, if the name is ambiguous, as `region/zone/sub_zone`.
@@ -98,6 +113,7 @@ fn resized(
     for (index, entry) in entries.iter().enumerate() {
         indexes.entry(entry.locality.clone()).or_insert(index);
     }
+    let weight = typical_weight(upstream);
     for (zone, &hosts) in hosts {
         let field = format!("hosts.{zone}");
         let locality = known.find_or_create(&field, zone)?;
@@ -109,7 +125,7 @@ fn resized(
             });
             entries.len() - 1
         });
-        resize(&mut entries[index], hosts);
+        resize(&mut entries[index], hosts, weight);
     }
     assign_addresses(&mut entries);
     ClusterLoadAssignment::try_new(AssignmentParts {
@@ -127,9 +143,23 @@ fn parts(entry: &LocalityLbEndpoints) -> LocalityParts {
     }
 }
 
-fn resize(entry: &mut LocalityParts, hosts: u32) {
+/// Returns the weight that a new host would have: that of the median.
+fn typical_weight(upstream: &ClusterLoadAssignment) -> Option<u32> {
+    let entries = upstream.endpoints().iter();
+    let mut weights: Vec<Option<u32>> = entries
+        .flat_map(|entry| &entry.lb_endpoints)
+        .map(|host| host.load_balancing_weight)
+        .collect();
+    weights.sort_unstable();
+    weights.get(weights.len() / 2).copied().flatten()
+}
+
+fn resize(entry: &mut LocalityParts, hosts: u32, weight: Option<u32>) {
     let count = usize::try_from(hosts).unwrap_or(usize::MAX);
-    let placeholder = LbEndpoint::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 1)));
+    let placeholder = LbEndpoint {
+        load_balancing_weight: weight,
+        ..LbEndpoint::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 1)))
+    };
     entry.lb_endpoints.resize(count, placeholder);
 }
 
@@ -169,10 +199,23 @@ fn originating(
     })
 }
 
+/// Returns the shares of zones.
 fn requested_demand(
     fleet: &ClusterLoadAssignment,
     demand: &BTreeMap<String, f64>,
 ) -> Result<Vec<(Locality, u64)>, FieldError> {
+    let rates = requested_rates(fleet, demand)?;
+    let shares = rates.iter().map(|(_, rate)| *rate).collect::<Vec<_>>();
+    let shares = largest_remainder_f64(&shares, BASIS_POINTS)
+        .ok_or_else(|| FieldError::new("demand", "must be above zero in at least one zone"))?;
+    let zones = rates.into_iter().map(|(locality, _)| locality);
+    Ok(zones.zip(shares).collect())
+}
+
+fn requested_rates(
+    fleet: &ClusterLoadAssignment,
+    demand: &BTreeMap<String, f64>,
+) -> Result<Vec<(Locality, f64)>, FieldError> {
     if let Some((zone, rate)) = demand
         .iter()
         .find(|(_, rate)| !rate.is_finite() || **rate < 0.0)
@@ -180,26 +223,29 @@ fn requested_demand(
         let reason = format!("must be a number of at least 0, not {rate}");
         return Err(FieldError::new(format!("demand.{zone}"), reason));
     }
-    let rates: Vec<f64> = demand.values().copied().collect();
-    let shares = largest_remainder_f64(&rates, BASIS_POINTS)
-        .ok_or_else(|| FieldError::new("demand", "must be above zero in at least one zone"))?;
+    if demand.values().sum::<f64>() <= 0.0 {
+        return Err(FieldError::new(
+            "demand",
+            "must be above zero in at least one zone",
+        ));
+    }
     let known = fleet.endpoints();
     // Zones that are not listed in `demand` have zero demand, not unknown demand.
-    let mut fractions: BTreeMap<Locality, u64> = known
+    let mut rates: BTreeMap<Locality, f64> = known
         .iter()
-        .map(|entry| (entry.locality.clone(), 0))
+        .map(|entry| (entry.locality.clone(), 0.0))
         .collect();
     let index = KnownLocalities::new(known.iter().map(|entry| &entry.locality));
     let mut requested = BTreeSet::new();
-    for (zone, share) in demand.keys().zip(shares) {
+    for (zone, rate) in demand {
         let field = format!("demand.{zone}");
         let locality = index.find_or_create(&field, zone)?;
         if !requested.insert(locality.clone()) {
             return Err(FieldError::new(field, "is the same zone as another entry"));
         }
-        fractions.insert(locality, share);
+        rates.insert(locality, *rate);
     }
-    Ok(fractions.into_iter().collect())
+    Ok(rates.into_iter().collect())
 }
 
 /// Localities by the names that a question may use for them.

@@ -16,6 +16,7 @@ use super::driver::{
     Driver, ENDPOINTS, HEAD, config, endpoint_weights, fleet, locality_weights, node, parse, stats,
 };
 use crate::delivery::NodeClass;
+use crate::explain::{Question, explain};
 use crate::relay::RelayedResource;
 use crate::state::ViewKey;
 
@@ -307,6 +308,44 @@ fn fleets_with_the_same_demand_share_the_assignment_of_the_fleet() {
             .flatten()
             .all(|key| !is_locality_weighted(&driver, key))
     );
+}
+
+/// Questions about other hosts or other demand are answered by another plan, in every form.
+#[test]
+fn what_if_questions_are_planned() {
+    for class in NodeClass::ALL {
+        let (driver, ..) = driver_of(WATERFALL, class);
+        let ask = |hosts: &[(&str, u32)], demand: &[(&str, f64)]| {
+            let hosts = hosts
+                .iter()
+                .map(|(zone, count)| ((*zone).to_owned(), *count));
+            let demand = demand
+                .iter()
+                .map(|(zone, rate)| ((*zone).to_owned(), *rate));
+            let question = Question {
+                cluster: "orders".to_owned(),
+                hosts: hosts.collect(),
+                demand: demand.collect(),
+                every_zone: true,
+                ..Question::default()
+            };
+            let explained = explain(&driver.state, &question, driver.now).unwrap();
+            let kept = |zone: &str| {
+                let mut rows = explained.zones.iter();
+                rows.find(|row| row.locality.zone() == zone)
+                    .unwrap()
+                    .kept_local
+            };
+            ["a", "b", "c"].map(|zone| (kept(zone) * 100.0).round())
+        };
+        // 48 of 50 stay. With two hosts 32 do, with four all.
+        assert_eq!(ask(&[("a", 3)], &[]), [96.0, 100.0, 100.0], "{class:?}");
+        assert_eq!(ask(&[("a", 2)], &[]), [64.0, 100.0, 100.0], "{class:?}");
+        assert_eq!(ask(&[("a", 4)], &[]), [100.0; 3], "{class:?}");
+        // Requests per second: 48 of 96 stay.
+        let evening = [("a", 96.0), ("b", 35.0), ("c", 15.0)];
+        assert_eq!(ask(&[], &evening), [50.0, 100.0, 100.0], "{class:?}");
+    }
 }
 
 /// A waterfall counts the demand of all fleets.

@@ -12,7 +12,7 @@ const [EVEN, NEARLY_EVEN] = [1.06, 1.12];
 
 const report = JSON.parse(byId('report').textContent);
 const { facts, policies } = report;
-const simulated = policies.filter((policy) => policy.policy !== 'optimum');
+const simulated = policies.filter((policy) => !policy.policy.startsWith('optimum'));
 const fixed = (digits) => (value) => (known(value) ? value.toFixed(digits) : UNKNOWN);
 const seconds = (digits) => (value) => (known(value) ? `${value.toFixed(digits)} s` : UNKNOWN);
 const few = facts.zones.length <= LINES;

@@ -76,6 +76,7 @@ mod num;
 mod optimum;
 pub mod policy;
 mod proxy;
+mod recording;
 pub mod report;
 pub mod scenario;
 mod simulate;
@@ -88,6 +89,7 @@ mod world;
 pub mod zone_loss;
 
 pub use policy::Policy;
+pub use recording::{Recording, Replay};
 pub use report::Report;
 pub use scenario::{Scenario, ScenarioError, ScenarioParts};
 pub use simulate::{Progress, run};

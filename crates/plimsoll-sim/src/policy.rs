@@ -45,6 +45,10 @@ pub enum Policy {
     /// The theoretical optimum, computed from the demand: perfect balance, or what the objective
     /// asks for, at the least cross-zone traffic.
     Optimum,
+    /// `LrsByReporter` as if the scenario had no target utilization.
+    LrsLevel,
+    /// `Optimum` as if the scenario had no target utilization.
+    OptimumLevel,
 }
 
 /// Zone for which demand in load reports counts (decision 0022).
@@ -66,8 +70,19 @@ impl Policy {
         Self::Headroom,
         Self::Convergent,
         Self::Hybrid,
+        Self::LrsLevel,
         Self::Optimum,
+        Self::OptimumLevel,
     ];
+
+    /// Returns the policy that this one is with another objective.
+    pub(crate) const fn with_level(self) -> Option<Self> {
+        match self {
+            Self::LrsLevel => Some(Self::LrsByReporter),
+            Self::OptimumLevel => Some(Self::Optimum),
+            _ => None,
+        }
+    }
 
     /// Returns the policy's name in scenarios and reports.
     pub const fn name(self) -> &'static str {
@@ -82,6 +97,8 @@ impl Policy {
             Self::Convergent => "convergent",
             Self::Hybrid => "hybrid",
             Self::Optimum => "optimum",
+            Self::LrsLevel => "lrs_level",
+            Self::OptimumLevel => "optimum_level",
         }
     }
 
@@ -104,6 +121,10 @@ impl Policy {
             Self::Convergent => "load_aware_locality with a controller that converges.",
             Self::Hybrid => "CONVERGENT with measured demand as feed-forward.",
             Self::Optimum => "Computed: the objective at the least cross-zone traffic.",
+            Self::LrsLevel => "Measured demand with all zones equally full, whatever the target.",
+            Self::OptimumLevel => {
+                "Computed: all zones equally full at the least cross-zone traffic."
+            }
         }
     }
 
@@ -124,18 +145,18 @@ impl Policy {
 
     /// Whether the policy is computed instead of simulated.
     pub const fn is_computed(self) -> bool {
-        matches!(self, Self::Optimum)
+        matches!(self, Self::Optimum | Self::OptimumLevel)
     }
 
     /// Whether the policy prefers local hosts; only then can a proxy be locked out of its own zone.
     pub(crate) const fn prefers_local(self) -> bool {
-        !matches!(self, Self::None | Self::Optimum)
+        !matches!(self, Self::None | Self::Optimum | Self::OptimumLevel)
     }
 
     /// Returns how a control plane counts load reports for the policy; `None` if it uses none.
     pub(crate) const fn demand_key(self) -> Option<DemandKey> {
         match self {
-            Self::LrsByReporter | Self::Hybrid => Some(DemandKey::Reporter),
+            Self::LrsByReporter | Self::LrsLevel | Self::Hybrid => Some(DemandKey::Reporter),
             Self::LrsByDestination => Some(DemandKey::Destination),
             _ => None,
         }
@@ -155,12 +176,13 @@ impl Policy {
     fn demand_input(self, scenario: &Scenario) -> DemandInput {
         match (self, scenario.balancer.data_plane) {
             (Self::Hybrid, _) => DemandInput::FeedForward(100),
-            (Self::LrsByReporter | Self::LrsByDestination, DataPlane::Envoy) => {
+            (Self::LrsByReporter | Self::LrsLevel | Self::LrsByDestination, DataPlane::Envoy) => {
                 DemandInput::FleetWeights
             }
-            (Self::LrsByReporter | Self::LrsByDestination, DataPlane::Plimsoll) => {
-                DemandInput::Fractions(FractionSource::EdsField)
-            }
+            (
+                Self::LrsByReporter | Self::LrsLevel | Self::LrsByDestination,
+                DataPlane::Plimsoll,
+            ) => DemandInput::Fractions(FractionSource::EdsField),
             _ => DemandInput::AsWritten,
         }
     }
@@ -196,9 +218,12 @@ impl Policy {
         let locality_policy = match self {
             Self::None => zone_aware(scenario, |parts| parts.routing_enabled = Some(0.0))?,
             // `steered` gives the measured policies their basis.
-            Self::ZoneAwareHosts | Self::Optimum | Self::LrsByReporter | Self::LrsByDestination => {
-                zone_aware(scenario, |_| {})?
-            }
+            Self::ZoneAwareHosts
+            | Self::Optimum
+            | Self::OptimumLevel
+            | Self::LrsByReporter
+            | Self::LrsLevel
+            | Self::LrsByDestination => zone_aware(scenario, |_| {})?,
             Self::ZoneAwareWeights => zone_aware(scenario, |parts| {
                 parts.locality_basis = LocalityBasis::HealthyHostsWeight;
             })?,

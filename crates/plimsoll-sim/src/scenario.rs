@@ -30,6 +30,7 @@ pub use position::ScenarioError;
 
 use crate::num;
 use crate::policy::Policy;
+use crate::recording::RecordedDemand;
 use crate::scenario::parts::{ControlPlaneParts, LoadAwareLocalityParts};
 
 /// The end of virtual time; events at this time never happen.
@@ -64,6 +65,8 @@ pub(crate) struct Traffic {
     pub(crate) requests_per_second: f64,
     pub(crate) arrivals: Arrivals,
     pub(crate) waves: Vec<Wave>,
+    /// Demand of the zones in the place of their shares of `requests_per_second`.
+    pub(crate) recorded: Option<RecordedDemand>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -344,6 +347,18 @@ impl Scenario {
         }
         check::check_size(&self)?;
         Ok(self)
+    }
+
+    /// Returns the scenario with the objective that all zones are equally full.
+    pub(crate) fn leveling(&self) -> Self {
+        let control_plane = ControlPlaneSettings {
+            objective: Objective::LEVEL,
+            ..self.control_plane.clone()
+        };
+        Self {
+            control_plane,
+            ..self.clone()
+        }
     }
 
     /// Returns the scenario with only these policies, in this order.

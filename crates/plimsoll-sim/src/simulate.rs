@@ -35,6 +35,7 @@ pub fn run(scenario: &Scenario, mut progress: impl FnMut(Progress)) -> Result<Re
         checks: Vec::new(),
     };
     let policies = scenario.policies.len();
+    let level = scenario.leveling();
     for (index, &policy) in scenario.policies.iter().enumerate() {
         let mut tell = |at: u64| {
             let done = at as f64 / scenario.duration as f64;
@@ -45,10 +46,14 @@ pub fn run(scenario: &Scenario, mut progress: impl FnMut(Progress)) -> Result<Re
                 done,
             });
         };
+        let (simulates, scenario) = match policy.with_level() {
+            Some(same) => (same, &level),
+            None => (policy, scenario),
+        };
         let one = if policy.is_computed() {
             computed(scenario, &workload, policy)
         } else {
-            let run = World::new(scenario, &workload, policy)?.run(&mut tell);
+            let run = World::new(scenario, &workload, simulates)?.run(&mut tell);
             let totals = run.recorder.totals();
             report.checks.push(checker::conservation(policy, totals));
             simulated(scenario, &workload, policy, run)

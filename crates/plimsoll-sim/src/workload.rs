@@ -128,10 +128,13 @@ impl Stream {
 }
 
 fn rates_at(scenario: &Scenario, faults: &Faults, at: u64) -> Vec<f64> {
-    let mut rates: Vec<f64> = shares_at(scenario, at)
-        .iter()
-        .map(|share| share * scenario.traffic.requests_per_second)
-        .collect();
+    let mut rates: Vec<f64> = match &scenario.traffic.recorded {
+        Some(recorded) => recorded.rates(at),
+        None => shares_at(scenario, at)
+            .iter()
+            .map(|share| share * scenario.traffic.requests_per_second)
+            .collect(),
+    };
     for wave in &scenario.traffic.waves {
         let factor = wave_factor(wave, at);
         wave.zones.iter().for_each(|&zone| rates[zone] *= factor);

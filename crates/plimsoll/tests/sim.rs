@@ -123,6 +123,42 @@ fn seed_duration_and_policies_can_be_overridden() {
 }
 
 #[test]
+fn recorded_demand_takes_the_place_of_the_scenarios() {
+    let directory = plimsoll_testing::scratch("sim", "recorded");
+    let path = directory.join("day.csv");
+    std::fs::write(&path, "time,a,b\n0,10,30\n600,10,30\n").unwrap();
+    let file = path.to_str().unwrap();
+    let args = [
+        "--from-metrics",
+        file,
+        "--speed",
+        "20",
+        "--scale",
+        "2",
+        "--json",
+    ];
+    let output = sim(SCENARIO, &args);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["facts"]["duration_s"], 30.0);
+    assert_eq!(json["facts"]["requests_per_second"], 80.0);
+    let zones = &json["policies"][0]["metrics"]["zones"];
+    let demand = [0, 1].map(|zone| zones[zone]["demand_rps"].as_f64().unwrap().round());
+    assert_eq!(demand, [20.0, 60.0]);
+
+    std::fs::write(&path, "time,a\n0,10\n600,10\n").unwrap();
+    let output = sim(SCENARIO, &["--from-metrics", file]);
+    assert_eq!(output.status.code(), Some(2));
+    let error = text(&output.stderr);
+    assert!(
+        error.contains("day.csv: zones[b]: has no curve; there are a"),
+        "{error}"
+    );
+    // It would change nothing.
+    assert_eq!(sim(SCENARIO, &["--speed", "2"]).status.code(), Some(2));
+}
+
+#[test]
 fn an_unmet_expectation_exits_with_1() {
     let expect = "[[expect]]\npolicy = \"zone_aware_hosts\"\nat_most = { settled_s = 30 }\n";
     let output = sim(&format!("{SCENARIO}\n{expect}"), &[]);

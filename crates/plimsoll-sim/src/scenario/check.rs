@@ -50,7 +50,8 @@ impl Scenario {
                 "must be before the end of the run",
             ));
         }
-        let policies = policies(&parts.policies)?;
+        let control_plane = control_plane(parts.control_plane)?;
+        let policies = policies(&parts.policies, control_plane.objective)?;
         let scenario = Self {
             title: parts.title,
             description: parts.description,
@@ -65,7 +66,7 @@ impl Scenario {
             host: host(&parts.host)?,
             network: network(parts.network)?,
             reports: reports(&parts.reports)?,
-            control_plane: control_plane(parts.control_plane)?,
+            control_plane,
             balancer: balancer(&parts.balancer)?,
             outlier_detection: outlier_detection(parts.outlier_detection.as_ref())?,
             load_aware: parts.load_aware_locality,
@@ -114,7 +115,7 @@ fn control_plane(parts: ControlPlaneParts) -> Result<ControlPlaneSettings, Field
 /// Returns the faults of sections that do not depend on the zones, one for each.
 pub(super) fn independent_faults(parts: &ScenarioParts) -> Vec<FieldError> {
     let checked = [
-        policies(&parts.policies).map(drop),
+        policies(&parts.policies, Objective::LEVEL).map(drop),
         host(&parts.host).map(drop),
         network(parts.network.clone()).map(drop),
         reports(&parts.reports).map(drop),
@@ -157,9 +158,12 @@ pub(super) fn check_size(scenario: &Scenario) -> Result<(), FieldError> {
     Ok(())
 }
 
-fn policies(names: &[String]) -> Result<Vec<Policy>, FieldError> {
+/// Without names, all policies; those that replace an objective only if there is one.
+fn policies(names: &[String], objective: Objective) -> Result<Vec<Policy>, FieldError> {
     if names.is_empty() {
-        return Ok(Policy::ALL.to_vec());
+        let all = Policy::ALL.iter().copied();
+        let differs = |policy: &Policy| !objective.is_level() || policy.with_level().is_none();
+        return Ok(all.filter(differs).collect());
     }
     let mut policies = Vec::new();
     for (index, name) in names.iter().enumerate() {
@@ -205,6 +209,7 @@ fn traffic(parts: &TrafficParts, zones: &[Zone], names: &Names) -> Result<Traffi
         requests_per_second,
         arrivals,
         waves,
+        recorded: None,
     })
 }
 

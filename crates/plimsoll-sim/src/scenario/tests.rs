@@ -48,7 +48,13 @@ fn a_minimal_scenario_gets_defaults() {
     assert!((scenario.zones[0].share - 0.2).abs() < 1e-12);
     assert_eq!((scenario.seed, scenario.duration), (1, 120 * num::SECOND));
     assert_eq!(scenario.measure_from, 60 * num::SECOND);
-    assert_eq!(scenario.policies(), Policy::ALL);
+    // Without a target, those that ignore it are the same as others.
+    let all = Policy::ALL.iter().copied();
+    let distinct: Vec<Policy> = all.filter(|one| one.with_level().is_none()).collect();
+    assert_eq!(scenario.policies(), distinct);
+    let with_target = "[control_plane]\ntarget_utilization = 0.8\n";
+    let with_target = Scenario::parse(&format!("{with_target}{MINIMAL}"));
+    assert_eq!(with_target.unwrap().policies(), Policy::ALL);
     assert_eq!(scenario.reports.out_of_band_period, None);
 }
 

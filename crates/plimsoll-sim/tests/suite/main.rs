@@ -14,4 +14,5 @@ mod liar;
 mod loop_quality;
 mod objectives;
 mod random_failures;
+mod recorded;
 mod scenarios;

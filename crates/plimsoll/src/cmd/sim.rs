@@ -1,7 +1,10 @@
-//! `plimsoll sim SCENARIO`: simulates a fleet under several policies and compares them.
+//! `plimsoll sim SCENARIO`: simulates a fleet under several policies and compares them, perhaps
+//! with demand that was recorded (`recorded`).
 //!
 //! Reads the file, shows progress and writes the report; plimsoll-sim simulates, plimsoll-admin has
 //! the HTML page. Output files are written before the table is printed: a closed pipe loses none.
+
+mod recorded;
 
 use std::io::{self, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
@@ -9,7 +12,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, anyhow};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use plimsoll_sim::scenario::HumanDuration;
-use plimsoll_sim::{Policy, Progress, Report, Scenario};
+use plimsoll_sim::{Policy, Progress, Replay, Report, Scenario};
 
 use super::{Exit, ignore_broken_pipe, input_name, read};
 
@@ -32,6 +35,26 @@ pub(crate) struct Args {
     /// Simulated time, for example 90s or 10m, instead of the scenario's
     #[arg(long, value_name = "TIME", value_parser = HumanDuration::parse)]
     duration: Option<HumanDuration>,
+    /// Take demand from this file instead of the scenario: CSV with a column for each zone, or the
+    /// JSON of a range query of Prometheus
+    #[arg(long, value_name = "FILE")]
+    from_metrics: Option<PathBuf>,
+    /// Replay recorded demand so many times as fast
+    #[arg(
+        long,
+        value_name = "FACTOR",
+        default_value_t = 1.0,
+        requires = "from_metrics"
+    )]
+    speed: f64,
+    /// Multiply recorded demand by this factor
+    #[arg(
+        long,
+        value_name = "FACTOR",
+        default_value_t = 1.0,
+        requires = "from_metrics"
+    )]
+    scale: f64,
     /// Write a self-contained HTML page with charts to this file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -49,9 +72,16 @@ Examples:
   plimsoll sim 60-20-20.toml --html report.html      also write charts over time
   plimsoll sim zone-loss.toml --policy convergent,hybrid --seed 7 --duration 5m
   plimsoll sim noisy-reports.toml --csv series.csv --json > numbers.json
+  plimsoll sim my-zones.toml --from-metrics day.csv --speed 60   a day in 24 minutes
 
 Policies: none, zone_aware_hosts, zone_aware_weights, lrs_by_reporter, lrs_by_destination,
-observed_load, headroom, convergent, hybrid, optimum (computed, not simulated).
+observed_load, headroom, convergent, hybrid, optimum (computed, not simulated); lrs_level and
+optimum_level, which ignore a target utilization.
+
+Recorded demand is in requests per second. CSV has a header such as time,zone-a,zone-b, and times
+in seconds or as 2026-01-31 12:00:00. Series of Prometheus have a label zone or locality:
+  curl -G http://prometheus:9090/api/v1/query_range -d step=60 -d start=... -d end=... \\
+    --data-urlencode 'query=sum by (locality) (plimsoll_control_demand_requests_per_second)'
 
 Fields of a scenario:
   title, description, seed, duration, measure_from, policies
@@ -103,6 +133,17 @@ fn scenario(args: &Args) -> anyhow::Result<Scenario> {
     let name = input_name(&args.scenario);
     let mut scenario =
         Scenario::parse(&read(&args.scenario)?).map_err(|error| anyhow!("{name}: {error}"))?;
+    if let Some(path) = &args.from_metrics {
+        let replay = Replay {
+            speed: args.speed,
+            scale: args.scale,
+        };
+        let recording = recorded::read(&read(path)?);
+        let recording = recording.with_context(|| input_name(path))?;
+        scenario = scenario
+            .replaying(&recording, replay)
+            .map_err(|error| anyhow!("{}: {error}", input_name(path)))?;
+    }
     if let Some(seed) = args.seed {
         scenario = scenario.with_seed(seed);
     }

@@ -76,10 +76,10 @@ silent-reports: ## Run proxies, clients and modules in Envoys for five minutes w
 	@scripts/deps.sh test
 	@cargo test --workspace --all-features --test e2e -- --test-threads=2 --nocapture --ignored real_peers::silent_reports::
 
-bench-loop: ## Assert what we promise of closed loops, replicas and a control plane under attack, one after the other (15 minutes, nothing else running)
+bench-loop: ## Assert what we promise of closed loops, replicas and a control plane under attack, one after the other (40 minutes, nothing else running)
 	@scripts/deps.sh test
 	@PLIMSOLL_PROMISED_LIMITS=1 cargo test --workspace --all-features --test attacks -- --test-threads=1
-	@PLIMSOLL_PROMISED_LIMITS=1 cargo test --workspace --all-features --test e2e -- --test-threads=1 --nocapture real_peers::closed_loop:: real_peers::replicas::
+	@PLIMSOLL_PROMISED_LIMITS=1 cargo test --workspace --all-features --test e2e -- --test-threads=1 --nocapture real_peers::closed_loop:: real_peers::capacity:: real_peers::replicas::
 
 bench: ## Measure picks and rebuilds, compared with other load balancers (slow to build)
 	@scripts/deps.sh bench

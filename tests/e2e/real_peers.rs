@@ -1,6 +1,7 @@
 //! All tests with real peers. `make test` runs them as a separate step, selected by the name of
 //! this module.
 
+mod capacity;
 mod churn;
 mod clients;
 mod closed_loop;

@@ -15,7 +15,7 @@ use super::client::ClientProcess;
 use super::control::{Control, bootstrap};
 use super::envoy::{CURRENT, Envoy, ingress};
 use super::load::{Load, Source};
-use super::loop_quality::{Quality, host_factors, settling_time};
+use super::loop_quality::{Quality, busiest_host, host_factors, settling_time};
 use super::orca_backends::{MIXED, OrcaBackends, UNIFORM, ZONES};
 use super::proxy::{Proxy, cluster, file, listener, route_all_to, steered};
 use super::{scratch, wait_until};
@@ -39,7 +39,7 @@ pub(crate) struct Setup {
 }
 
 /// How requests are distributed over zones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Policy {
     /// `load_aware_locality` with this `spill_controller`.
     LoadAware(&'static str),
@@ -63,6 +63,18 @@ pub(crate) enum Policy {
     /// Measured demand for zones and `client_side_weighted_round_robin` for servers of unequal
     /// size.
     LrsOverOrca(DataPlane),
+    /// A service with these settings, from `plimsoll control`.
+    Service(ServiceSettings),
+}
+
+/// Settings of the service `orders` beside its cluster and its endpoints.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct ServiceSettings {
+    /// As JSON, where `CAPACITY` is what the first server serves.
+    pub(crate) json: &'static str,
+    pub(crate) is_in_envoys: bool,
+    /// Capacities of the servers of a zone.
+    pub(crate) servers: &'static [f64],
 }
 
 /// Kind of data plane.
@@ -82,6 +94,10 @@ impl Policy {
                 | Self::ModuleLrs
                 | Self::ModuleWeights
                 | Self::ModuleConvergent { .. }
+                | Self::Service(ServiceSettings {
+                    is_in_envoys: true,
+                    ..
+                })
         )
     }
 
@@ -89,6 +105,7 @@ impl Policy {
     const fn servers(self) -> &'static [f64] {
         match self {
             Self::LrsOverOrca(_) => MIXED,
+            Self::Service(settings) => settings.servers,
             Self::LoadAware(_)
             | Self::Envoy
             | Self::Module(_)
@@ -180,6 +197,18 @@ impl ClosedLoop {
         (quality, hosts)
     }
 
+    /// Measures the next `seconds`; returns the busiest server relative to the mean in windows of
+    /// five seconds, average and maximum.
+    pub(crate) fn measure_busiest_host(&self, seconds: usize) -> (f64, f64) {
+        let from = self.backends.count();
+        self.run_for(seconds);
+        let requests = self.backends.requests_from(from);
+        let busiest = busiest_host(&requests, self.setup.policy.servers());
+        eprintln!("{}: busiest host {busiest:.3?}", self.setup.name);
+        assert_eq!(self.load.as_ref().unwrap().failed(), 0);
+        busiest
+    }
+
     /// Returns the explanation of every data plane.
     pub(crate) fn explanations(&self) -> Vec<Value> {
         let proxies = self.proxies.iter().map(|proxy| proxy.explain("orders"));
@@ -216,12 +245,14 @@ impl ClosedLoop {
             Policy::Envoy => self.static_files(None),
             Policy::Module(controller) => self.module_files(controller),
             Policy::ModuleLrs | Policy::ModuleWeights | Policy::ModuleConvergent { .. } => {
-                self.module_control_files()
+                self.control_files(&["--module"])
             }
+            Policy::Service(settings) if settings.is_in_envoys => self.control_files(&[]),
             Policy::LrsReportedRate
             | Policy::Convergent { .. }
             | Policy::ConvergentInClients(_)
-            | Policy::LrsOverOrca(_) => self.dynamic_files(),
+            | Policy::LrsOverOrca(_)
+            | Policy::Service(_) => self.dynamic_files(),
         };
         let files = ZONES.into_iter().zip(&files);
         if self.setup.policy.is_envoy() {
@@ -284,14 +315,15 @@ impl ClosedLoop {
         })
     }
 
-    /// Starts a control plane and returns bootstraps of Envoys that announce the module to it;
-    /// their cluster with its policy comes from the control plane.
-    fn module_control_files(&mut self) -> [Value; 3] {
+    /// Starts a control plane and returns bootstraps of Envoys, which may announce the module to
+    /// it; their cluster with its policy comes from the control plane.
+    fn control_files(&mut self, options: &[&str]) -> [Value; 3] {
         let control = Control::start(&self.directory, &self.control_config());
         let address = control.xds.to_string();
         self.control = Some(control);
         ZONES.map(|zone| {
-            let mut args = vec!["envoy", "--module", "--zone", zone, "--region", "r1"];
+            let mut args = vec!["envoy", "--zone", zone, "--region", "r1"];
+            args.extend(options);
             args.extend(["--control", &address, "--admin-port", "0"]);
             let mut bootstrap = bootstrap(&args);
             bootstrap["static_resources"]["listeners"] = json!([ingress()]);
@@ -369,7 +401,7 @@ impl ClosedLoop {
             json!({ "locality": { "region": "r1", "zone": zone }, "lb_endpoints": hosts })
         });
         let is_by_weights = self.setup.policy == Policy::ModuleWeights;
-        let config = json!({
+        let mut config = json!({
             "load_reporting": { "interval": "1s" },
             "demand": { "smoothing_time_constant": smoothing, "heartbeat": "1s" },
             "services": [{
@@ -382,6 +414,13 @@ impl ClosedLoop {
                 "endpoints": zones.collect::<Vec<_>>(),
             }],
         });
+        if let Policy::Service(settings) = self.setup.policy {
+            let capacity = settings.servers[0].to_string();
+            let written = settings.json.replace("CAPACITY", &capacity);
+            let written: Value = serde_json::from_str(&written).unwrap();
+            let service = config["services"][0].as_object_mut().unwrap();
+            service.extend(written.as_object().unwrap().clone());
+        }
         config.to_string()
     }
 }

@@ -22,6 +22,8 @@ pub(crate) struct Quality {
     pub(crate) one: (f64, f64),
     /// Busiest zone relative to the mean in windows of five seconds: average and maximum.
     pub(crate) five: (f64, f64),
+    /// Highest utilization of a zone in windows of five seconds.
+    pub(crate) highest_zone: f64,
     /// Minimum and maximum utilization of the first zone in windows of one second.
     pub(crate) first_zone: (f64, f64),
     /// Load of each zone relative to the mean, over the whole time.
@@ -57,6 +59,10 @@ impl Quality {
             utilization: mean(&whole),
             one: highest(&one),
             five: highest(&relative(5 * SECOND)),
+            highest_zone: loads(5 * SECOND)
+                .iter()
+                .map(|load| most(load))
+                .fold(0.0, f64::max),
             first_zone: (lowest(&first), most(&first)),
             load_factors: whole.map(|zone| zone / mean(&whole)),
             cross_zone: crossed as f64 / requests.len() as f64,
@@ -117,6 +123,29 @@ pub(crate) fn host_factors(requests: &[RequestRecord], capacities: &[f64]) -> [V
         };
         capacities.iter().enumerate().map(factor).collect()
     })
+}
+
+/// Returns the utilization of the busiest server relative to the mean in sliding windows of five
+/// seconds, average and maximum; each zone has these capacities.
+pub(crate) fn busiest_host(requests: &[RequestRecord], capacities: &[f64]) -> (f64, f64) {
+    let start = requests.first().expect("traffic").at;
+    let hosts = N * capacities.len();
+    let mut bins: Vec<Vec<f64>> = Vec::new();
+    for one in requests {
+        let bin = usize::try_from((one.at - start).as_millis()).unwrap() * SECOND / 1000;
+        bins.resize(bins.len().max(bin + 1), vec![0.0; hosts]);
+        bins[bin][one.to * capacities.len() + one.host] += 1.0;
+    }
+    bins.pop();
+    let relative = bins.windows(5 * SECOND).map(|window| {
+        let sum = |host: usize| window.iter().map(|bin| bin[host]).sum::<f64>();
+        let all: f64 = (0..hosts).map(sum).sum();
+        let per_capacity = all / (N as f64 * capacities.iter().sum::<f64>());
+        let load = |host: usize| sum(host) / capacities[host % capacities.len()] / per_capacity;
+        (0..hosts).map(load).fold(f64::MIN, f64::max)
+    });
+    let relative: Vec<f64> = relative.collect();
+    (mean(&relative), most(&relative))
 }
 
 /// Counts requests by zone of the server in bins of 250 ms; drops the last, incomplete bin.

@@ -27,6 +27,12 @@ pub(crate) const MIXED: &[f64] = &[
     4.0 * ZONE_CAPACITY / 7.0,
 ];
 
+/// Capacities of servers of relative size 0.5, 1 and 2.
+pub(crate) const UNEQUAL: &[f64] = &[15.0, 30.0, 15.0, 60.0];
+/// Equal and unequal servers that stand for five each.
+pub(crate) const LARGE: &[f64] = &[150.0; 4];
+pub(crate) const LARGE_UNEQUAL: &[f64] = &[75.0, 150.0, 75.0, 300.0];
+
 /// Request at a server; zones and servers by index.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestRecord {

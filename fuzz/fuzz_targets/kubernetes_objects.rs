@@ -8,7 +8,12 @@ mod memory;
 mod objects;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    memory::bounded(bytes, objects::MEMORY_BASE, objects::MEMORY_PER_BYTE, || {
-        objects::run(bytes);
-    });
+    memory::bounded(
+        bytes,
+        objects::MEMORY_BASE,
+        objects::MEMORY_PER_BYTE,
+        || {
+            objects::run(bytes);
+        },
+    );
 });

@@ -8,7 +8,12 @@ mod memory;
 mod records;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    memory::bounded(bytes, records::MEMORY_BASE, records::MEMORY_PER_BYTE, || {
-        records::run(bytes);
-    });
+    memory::bounded(
+        bytes,
+        records::MEMORY_BASE,
+        records::MEMORY_PER_BYTE,
+        || {
+            records::run(bytes);
+        },
+    );
 });

@@ -31,6 +31,7 @@ finish() {
   rm -rf "$work"
 }
 trap finish EXIT
+trap 'echo "test-package: line $LINENO failed" >&2; cat "$work/dpkg.log" >&2 2>/dev/null || true' ERR
 
 # bootstrap: a Debian with nothing but systemd, and what this test and lintian need.
 bootstrap() {

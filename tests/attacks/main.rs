@@ -9,6 +9,7 @@
     reason = "tests"
 )]
 
+mod drills;
 mod edits;
 mod exposed;
 mod floods;

@@ -654,8 +654,7 @@ impl Stream {
                 .get(name)
                 .map_or("", |value| value.to_str().unwrap())
         };
-        let message = value("grpc-message").replace("%20", " ");
-        format!("{}: {message}", value("grpc-status"))
+        format!("{}: {}", value("grpc-status"), value("grpc-message"))
     }
 }
 

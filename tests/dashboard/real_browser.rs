@@ -1,6 +1,6 @@
 //! Tests with a real browser. `compare` covers shadow mode, `demo` opens the demo, `numbers`
 //! compares the page with the admin API, `history` covers what was recorded, `proxy` opens one
-//! proxy, `replicas` several control planes, `use_` covers interaction, `sizes` large documents and
+//! proxy, `replicas` several control planes, `rules` covers what every page must be, `use_` covers interaction, `sizes` large documents and
 //! small windows.
 
 mod compare;
@@ -9,5 +9,6 @@ mod history;
 mod numbers;
 mod proxy;
 mod replicas;
+mod rules;
 mod sizes;
 mod use_;

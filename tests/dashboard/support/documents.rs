@@ -242,6 +242,19 @@ pub(crate) fn large(request: u64) -> DashboardState {
     state
 }
 
+/// A hundred zones, and fifty services in all of them.
+pub(crate) fn large_with_services(request: u64) -> DashboardState {
+    let mut state = large(request);
+    let first = state.clusters[0].clone();
+    state.clusters = (0..50)
+        .map(|index| ClusterState {
+            cluster: format!("service-{index:02}"),
+            ..first.clone()
+        })
+        .collect();
+    state
+}
+
 /// Fourteen zones, as one region of a large provider may have with its neighbors.
 pub(crate) fn fourteen(request: u64) -> DashboardState {
     zoned(request, 14)

@@ -104,6 +104,11 @@ impl Page {
         self.wait(&format!("Number(document.body.dataset.sequence) > {seen}"));
     }
 
+    /// Frees what the page no longer uses.
+    pub(crate) fn collect_garbage(&mut self) {
+        self.call("HeapProfiler.collectGarbage", &json!({}));
+    }
+
     /// Reloads the page and waits for the first document.
     pub(crate) fn reload(&mut self) {
         self.eval("window.before = true");

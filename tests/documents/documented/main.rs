@@ -344,6 +344,19 @@ fn every_alert_is_complete_and_documented() {
             alerts.insert(name);
         }
     }
+    let drills = [
+        "tests/attacks/drills.rs",
+        "crates/plimsoll-control/src/admin/tests/alerts.rs",
+    ];
+    let drills = drills.map(|path| fs::read_to_string(repository().join(path)).unwrap());
+    for alert in &alerts {
+        let call = format!(".fires(\"{alert}\")");
+        let mut drills = drills.iter();
+        assert!(
+            drills.any(|text| text.contains(&call)),
+            "{alert} has no drill"
+        );
+    }
     let known: BTreeSet<&str> = sections.into_keys().collect();
     assert_eq!(
         alerts, known,

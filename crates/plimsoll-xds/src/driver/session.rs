@@ -6,7 +6,7 @@
 //! same reason such a handler cannot end itself; others end it through its [`Session`]. `server`
 //! has the handlers.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -259,8 +259,26 @@ fn trailers(result: &Result<(), Status>) -> HeaderMap {
     let status = result.as_ref().err().unwrap_or(&ok);
     if status.add_header(&mut trailers).is_err() {
         trailers.insert("grpc-status", HeaderValue::from_static("13"));
+    } else if let Some(message) = trailers.get_mut("grpc-message")
+        && let Some(readable) = encoded(status.message())
+    {
+        *message = readable;
     }
     trailers
+}
+
+/// Encodes what the specification of gRPC requires and no more. tonic encodes spaces and quotes
+/// too, which Envoy logs as they are on the wire.
+fn encoded(message: &str) -> Option<HeaderValue> {
+    let mut text = String::with_capacity(message.len());
+    for byte in message.bytes() {
+        if matches!(byte, b' '..=b'~') && byte != b'%' {
+            text.push(byte.into());
+        } else {
+            let _ = write!(text, "%{byte:02X}");
+        }
+    }
+    HeaderValue::try_from(text).ok()
 }
 
 #[cfg(test)]
@@ -358,13 +376,21 @@ mod tests {
             };
             let (ended, ()) = tokio::join!(frame(&mut body), end);
             let trailers = ended.unwrap().into_trailers().unwrap();
-            let expected = if waits {
-                "from%20outside"
-            } else {
-                "from%20within"
-            };
+            let expected = if waits { "from outside" } else { "from within" };
             assert_eq!(trailers["grpc-message"], expected);
         }
+    }
+
+    #[test]
+    fn messages_are_readable_where_grpc_allows_it() {
+        let message = "rule \"gateways\": zone {a}, 100 % of it\nétage";
+        let expected = "rule \"gateways\": zone {a}, 100 %25 of it%0A%C3%A9tage";
+        assert_eq!(encoded(message).unwrap(), expected);
+        let status = Status::permission_denied(message);
+        let trailers = trailers(&Err(status));
+        assert_eq!(trailers["grpc-message"], expected);
+        let read = Status::from_header_map(&trailers).unwrap();
+        assert_eq!(read.message(), message);
     }
 
     #[tokio::test]

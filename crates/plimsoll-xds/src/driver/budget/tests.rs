@@ -159,7 +159,7 @@ fn an_evicted_stream_says_why_once_it_can_send() {
     assert_eq!(trailers["grpc-status"], "8");
     let message = trailers["grpc-message"].to_str().unwrap();
     assert!(
-        message.starts_with("unfinished%20messages%20of%20all%20streams"),
+        message.starts_with("unfinished messages of all streams"),
         "{message}"
     );
 }

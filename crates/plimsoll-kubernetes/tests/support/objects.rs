@@ -37,7 +37,7 @@ pub(crate) fn run(bytes: &[u8]) -> (usize, usize) {
     let mut inventory = Inventory::default();
     let (mut ports, mut refused) = (0, 0);
     for (index, line) in text.lines().take(32).enumerate() {
-        let now = Instant::ORIGIN + Duration::from_secs(index as u64 * 6);
+        let now = Instant::ORIGIN.saturating_add(Duration::from_secs(index as u64 * 6));
         let Some(kind) = line.chars().next() else {
             continue;
         };

@@ -73,6 +73,8 @@ pub(crate) struct Demand {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum SharedMember {
     Joined(Arc<NodeInfo>),
+    /// It is this replica's again, perhaps without a stream.
+    Owned(NodeKey),
     Left(NodeKey),
 }
 
@@ -209,7 +211,7 @@ impl Demand {
     ) {
         if let Some(replicas) = &mut self.replicas
             && !counted.is_empty()
-            && replicas.handle_report(node, counted, now)
+            && replicas.handle_report(node, counted, &mut self.effects, now)
         {
             let Node { id, cluster, .. } = &node.node;
             self.events.push(ControlEvent::WriteDelayed {
@@ -271,7 +273,7 @@ impl Demand {
             StoreInput::PlanDeleted(key) => self.agreed.handle_deleted(&key),
             StoreInput::PlanTooLarge { key, bytes } => {
                 let refused = plans.take_proposed(&key.scope).map(Proposed::newest);
-                effects.extend(refused.map(Effect::Deliver));
+                effects.extend(refused.map(|plan| self.agreed.deliver_alone(plan)));
                 let scope = key.scope;
                 self.events
                     .push(ControlEvent::PlanTooLarge { scope, bytes });
@@ -279,8 +281,9 @@ impl Demand {
             input => {
                 if matches!(input, StoreInput::Disconnected(_)) {
                     self.agreed.handle_disconnected();
-                    let waiting = plans.take_all_proposed().into_iter();
-                    effects.extend(waiting.map(|one| Effect::Deliver(one.newest())));
+                    for plan in plans.take_all_proposed().into_iter().map(Proposed::newest) {
+                        effects.push_back(self.agreed.deliver_alone(plan));
+                    }
                 }
                 effects.extend(replicas.handle_store(input, now));
             }
@@ -320,7 +323,8 @@ impl Demand {
     /// timers, so that the planner does not forget reports that are repeated.
     pub(crate) fn handle_replicas_timeout(&mut self, now: Instant) {
         while let Some(proposed) = self.plans.take_overdue(now) {
-            self.effects.push_back(Effect::Deliver(proposed.newest()));
+            let effect = self.agreed.deliver_alone(proposed.newest());
+            self.effects.push_back(effect);
         }
         if let Some(replicas) = &mut self.replicas {
             self.effects.extend(replicas.handle_timeout(now));
@@ -375,6 +379,7 @@ impl Demand {
         while let Some(effect) = self.effects.pop_front() {
             match effect {
                 Effect::Join(node) => return Some(SharedMember::Joined(node)),
+                Effect::Own(node) => return Some(SharedMember::Owned(node)),
                 Effect::Leave(node) => return Some(SharedMember::Left(node)),
                 // There is no room for the node.
                 Effect::Report(info, _) if is_unknown(fleets, &info.node) => {}
@@ -484,7 +489,6 @@ impl Demand {
         }
     }
 
-    #[cfg(test)]
     pub(crate) const fn agreed(&self) -> &AgreedPlans {
         &self.agreed
     }
@@ -506,6 +510,9 @@ impl Demand {
             self.plans.propose(plan, due);
         } else {
             // There is nobody to agree on it with.
+            if self.replicas.is_some() {
+                self.agreed.handle_alone(&plan);
+            }
             self.deliver(plan, now);
         }
     }

@@ -35,8 +35,10 @@ use table::{Owner, SharedNode, Table};
 /// to another one, and Envoy retries a broken load reporting stream after 5 s.
 pub(crate) const MOVE_TIME: Duration = Duration::from_secs(7);
 /// How long nodes of other replicas count by their last record while the store is away. Without an
-/// end, every proxy that ended in a long outage would count beside its successor.
-const MAX_OUTAGE: Duration = Duration::from_secs(600);
+/// end, every proxy that ended in a long outage would count beside its successor. Before it, the
+/// shares of zones are better known from old records than from this replica's own proxies, which
+/// may all be in one zone.
+const MAX_OUTAGE: Duration = Duration::from_secs(1800);
 /// Reports of another replica, about a node that reports to this one, that make it a duplicate. A
 /// node that moves causes one or two, until its old stream is closed.
 const DUPLICATE_REPORTS: u32 = 3;
@@ -159,6 +161,11 @@ impl Replicas {
         })
     }
 
+    /// Returns the number of nodes that all replicas serve.
+    pub(crate) fn nodes(&self) -> usize {
+        self.table.len()
+    }
+
     /// Returns the number of nodes that all replicas serve, and of those that this one owns.
     pub fn counts(&self) -> (usize, usize) {
         (self.table.len(), self.table.owned())
@@ -181,8 +188,7 @@ impl Replicas {
             // Taken over before its first report, so that the record does not expire with the lease
             // of a replica that is gone.
             node.contested = 0;
-            let first_report = self.timing.interval.saturating_mul(3);
-            node.waits_until = Some(now.saturating_add(first_report.max(MOVE_TIME)));
+            node.waits_until = Some(now.saturating_add(self.first_report()));
             taken_over = node.owner != Owner::Us;
             if taken_over {
                 node.owner = Owner::Us;
@@ -202,6 +208,7 @@ impl Replicas {
         &mut self,
         info: &NodeInfo,
         stats: &[ClusterStats],
+        effects: &mut impl Extend<Effect>,
         now: Instant,
     ) -> bool {
         let key = NodeKey::of(&info.node);
@@ -212,7 +219,7 @@ impl Replicas {
         if node.info.node != info.node {
             node.info = Arc::new(info.clone());
         }
-        node.owner = Owner::Us;
+        node.own(effects);
         node.stats = stats.into();
         node.reported_at = Some(now);
         node.waits_until = None;
@@ -421,7 +428,7 @@ impl Replicas {
             }
             if !seen.contains(&key) {
                 if node.owner == Owner::Us || node.has_stream() {
-                    node.owner = Owner::Us;
+                    node.own(effects);
                     self.writes.insert(key.clone());
                 } else {
                     node.missing_since.get_or_insert(now);
@@ -440,6 +447,9 @@ impl Replicas {
             if let Some(mut node) = known {
                 node.revision = revision;
                 node.missing_since = None;
+                if node.owner != Owner::Us {
+                    self.retake(&mut node, record.cluster_stats, effects, now);
+                }
                 self.table.insert(key, node);
             } else {
                 // Written by this process, which has dropped the node since.
@@ -483,12 +493,40 @@ impl Replicas {
         self.table.insert(key, node);
     }
 
+    /// Makes a node this replica's own again: it has taken over from this one, and a write that was
+    /// on its way then has replaced the record of the other. Otherwise each of the two would take
+    /// the other for the owner, and the node would count for good.
+    fn retake(
+        &self,
+        node: &mut SharedNode,
+        stats: Vec<ClusterStats>,
+        effects: &mut Vec<Effect>,
+        now: Instant,
+    ) {
+        let key = NodeKey::of(&node.info.node);
+        node.own(effects);
+        let counted = !node.stats.is_empty();
+        node.stats = stats.into();
+        node.waits_until = Some(now.saturating_add(self.first_report()));
+        if !node.stats.is_empty() {
+            effects.push(node.report());
+        } else if counted {
+            effects.push(Effect::Silent(key));
+        }
+        self.schedule(node, now);
+    }
+
+    /// Returns how long a node counts by its record before its first report to this replica.
+    fn first_report(&self) -> Duration {
+        self.timing.interval.saturating_mul(3).max(MOVE_TIME)
+    }
+
     fn deleted(&mut self, key: &NodeKey, effects: &mut Vec<Effect>) {
         let Some(mut node) = self.table.take(key) else {
             return;
         };
         if node.owner == Owner::Us || node.has_stream() {
-            node.owner = Owner::Us;
+            node.own(effects);
             self.table.insert(key.clone(), node);
             self.writes.insert(key.clone());
         } else {

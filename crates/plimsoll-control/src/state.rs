@@ -294,6 +294,9 @@ impl State {
                     }
                     self.apply_left();
                 }
+                SharedMember::Owned(node) => {
+                    self.fleets.handle_unshared(&member_key(node), false, now);
+                }
                 SharedMember::Left(node) => {
                     self.fleets.handle_unshared(&member_key(node), true, now);
                 }

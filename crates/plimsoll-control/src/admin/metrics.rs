@@ -25,7 +25,7 @@ use crate::unreported::Subscriptions;
 
 /// All metrics of the control plane.
 #[rustfmt::skip]
-pub static METRICS: [Metric; 114] = [
+pub static METRICS: [Metric; 115] = [
     Metric::new("plimsoll_control_build_info", Info, &["version"],
         "Version of the control plane; always 1"),
     Metric::new("plimsoll_control_fleets", Gauge, &[],
@@ -212,6 +212,8 @@ pub static METRICS: [Metric; 114] = [
         "1 if the store that replicas share is connected; absent without a store"),
     Metric::new("plimsoll_control_store_synced", Gauge, &[],
         "1 if the store has been read since the start; until then, demand counts as incomplete"),
+    Metric::new("plimsoll_control_plans_not_agreed", Gauge, &[],
+        "Plans that this replica delivers and others may not, because the store is away or slow"),
     Metric::new("plimsoll_control_store_failures_total", Counter, &[],
         "Sessions with a member of etcd that failed or ended; the next one uses another member"),
     Metric::new("plimsoll_control_store_nodes", Gauge, &["owner"],

@@ -11,6 +11,7 @@
 //! The plans themselves are in [`PlanTable`] while they wait.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::planner::{Plan, PlanScope, SharedPlan};
@@ -33,6 +34,8 @@ pub(crate) struct AgreedPlans {
     revisions: BTreeMap<PlanKey, i64>,
     /// Scopes whose plans are to be deleted in the store.
     ended: BTreeSet<PlanScope>,
+    /// Scopes whose plans in force were delivered without the other replicas.
+    alone: BTreeSet<PlanScope>,
 }
 
 impl AgreedPlans {
@@ -96,22 +99,39 @@ impl AgreedPlans {
             warming_up: record.warming_up,
             zones: record.zones,
         };
+        self.alone.remove(&taken.scope);
         let proposed = plans.take_proposed(&taken.scope);
-        if record.instance != self.instance {
-            // A plan of ours that waits does not follow this one.
+        let Some(proposed) = proposed.filter(|_| record.instance == self.instance) else {
+            // The plan of another replica, which one of ours that waits does not follow. Or an
+            // earlier one of ours: the store took it late, or is an earlier copy of itself.
+            return effects.push_back(Effect::Adopt(taken));
+        };
+        let next = if proposed.plan.shared() == taken {
+            effects.push_back(Effect::Deliver(proposed.plan));
+            proposed.next
+        } else {
             effects.push_back(Effect::Adopt(taken));
-        } else if let Some(proposed) = proposed {
-            let next = if proposed.plan.shared() == taken {
-                effects.push_back(Effect::Deliver(proposed.plan));
-                proposed.next
-            } else {
-                // An earlier one, which was delivered when it had waited for too long.
-                Some(proposed.newest())
-            };
-            if let Some(next) = next {
-                plans.propose(next, now.saturating_add(PROPOSAL_TIMEOUT));
-            }
+            Some(proposed.newest())
+        };
+        if let Some(next) = next {
+            plans.propose(next, now.saturating_add(PROPOSAL_TIMEOUT));
         }
+    }
+
+    /// Notes that a plan is delivered without the other replicas.
+    pub(crate) fn handle_alone(&mut self, plan: &Plan) {
+        self.alone.insert(plan.scope.clone());
+    }
+
+    /// Delivers a plan that has waited for the store in vain.
+    pub(crate) fn deliver_alone(&mut self, plan: Arc<Plan>) -> Effect {
+        self.handle_alone(&plan);
+        Effect::Deliver(plan)
+    }
+
+    /// Returns the scopes whose plans in force other replicas may not have.
+    pub(crate) fn not_agreed(&self) -> impl Iterator<Item = &PlanScope> {
+        self.alone.iter()
     }
 
     /// Handles a plan that has expired in the store. It stays in force.
@@ -122,6 +142,7 @@ impl AgreedPlans {
     /// Deletes the plan of a scope without demand in the store. Names of fleets and clusters come
     /// from the network: they must not stay there while this replica runs.
     pub(crate) fn forget(&mut self, scope: &PlanScope) {
+        self.alone.remove(scope);
         self.ended.insert(scope.clone());
     }
 

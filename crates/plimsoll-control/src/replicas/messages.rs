@@ -67,6 +67,8 @@ pub(crate) enum Effect {
     Join(Arc<NodeInfo>),
     /// No replica serves the node.
     Leave(NodeKey),
+    /// This replica serves the node, or was the last one that did.
+    Own(NodeKey),
     /// The node's latest load report is this one.
     Report(Arc<NodeInfo>, Arc<[ClusterStats]>),
     /// The node does not report load any more.

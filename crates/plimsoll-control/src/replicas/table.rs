@@ -59,6 +59,15 @@ impl SharedNode {
         }
     }
 
+    /// Makes it a node of this replica. Fleets have to know: a node that another replica serves
+    /// does not leave its fleet with its last stream here.
+    pub(super) fn own(&mut self, effects: &mut impl Extend<Effect>) {
+        if self.owner != Owner::Us {
+            self.owner = Owner::Us;
+            effects.extend([Effect::Own(NodeKey::of(&self.info.node))]);
+        }
+    }
+
     pub(super) const fn open(&mut self, kind: StreamKind) {
         self.streams[kind as usize] += 1;
     }

@@ -3,6 +3,7 @@
 
 mod demand;
 mod inputs;
+mod model;
 mod plans;
 mod set;
 mod union;

@@ -365,6 +365,11 @@ impl State {
         self.demand.gate().is_starting(fleet, now)
     }
 
+    /// Iterates over the scopes whose plans in force other replicas may not have.
+    pub(crate) fn not_agreed(&self) -> impl Iterator<Item = &PlanScope> {
+        self.demand.agreed().not_agreed()
+    }
+
     /// Returns the latest complete plan of the planner, whatever the mode of services.
     pub fn measured_plan(
         &self,

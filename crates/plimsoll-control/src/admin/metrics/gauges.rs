@@ -144,6 +144,7 @@ pub(super) fn add_store(values: &mut Values, state: &State, stats: Option<&Store
     let (nodes, own) = replicas.counts();
     values.add("store_connected", &[], u64::from(replicas.is_connected()));
     values.add("store_synced", &[], u64::from(replicas.is_synced()));
+    values.add("plans_not_agreed", &[], state.not_agreed().count() as u64);
     values.add("store_failures_total", &[], stats.failures());
     values.add("store_nodes", &["this"], own as u64);
     values.add("store_nodes", &["other"], (nodes - own) as u64);

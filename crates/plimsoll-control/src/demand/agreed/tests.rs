@@ -205,7 +205,8 @@ fn a_plan_does_not_wait_for_long() {
         record: proposal.record.unwrap(),
         revision: 9,
     };
-    assert_eq!(rig.put(taken, at(1600)), []);
+    let adopted = [Effect::Adopt(one.shared())];
+    assert_eq!(rig.put(taken, at(1600)), adopted, "as others do");
     let (_, again) = rig.poll_proposal().unwrap();
     assert_eq!(
         (again.after, again.record.unwrap().zones),

@@ -87,7 +87,8 @@ fn put_by_other(
 }
 
 fn report_here(replica: &mut Replicas, info: &NodeInfo, requests: u64, now: Instant) {
-    replica.handle_report(info, &[stats("orders", requests)], now);
+    let mut effects = Vec::new();
+    replica.handle_report(info, &[stats("orders", requests)], &mut effects, now);
 }
 
 fn joined(info: &NodeInfo) -> Effect {
@@ -215,7 +216,7 @@ fn a_closed_node_counts_for_the_time_of_a_move_while_the_store_is_connected() {
 }
 
 #[test]
-fn records_of_other_replicas_count_for_ten_minutes_of_an_outage_and_again_after_it() {
+fn records_of_other_replicas_count_for_half_an_hour_of_an_outage_and_again_after_it() {
     let mut replica = replica();
     let a = proxy("a");
     let read = || snapshot(vec![of_other(&a, 1, Some(5))]);
@@ -223,14 +224,14 @@ fn records_of_other_replicas_count_for_ten_minutes_of_an_outage_and_again_after_
     replica.handle_store(StoreInput::Disconnected("test".to_owned()), at(1000));
     // A second attempt that fails does not begin the outage again.
     replica.handle_store(StoreInput::Disconnected("test".to_owned()), at(400_000));
-    assert_eq!(replica.handle_timeout(at(600_999)), [reported(&a, 5)]);
+    assert_eq!(replica.handle_timeout(at(1_800_999)), [reported(&a, 5)]);
     assert_eq!(
-        replica.handle_timeout(at(602_499)),
+        replica.handle_timeout(at(1_802_499)),
         [Effect::Silent(key("a"))]
     );
     assert_eq!(replica.poll_timeout(), None, "it is not repeated");
     assert_eq!(replica.counts(), (1, 0), "it may still be there");
-    let effects = replica.handle_store(read(), at(700_000));
+    let effects = replica.handle_store(read(), at(2_000_000));
     assert_eq!(effects, [joined(&a), reported(&a, 5)], "the same record");
 }
 
@@ -357,7 +358,8 @@ fn a_snapshot_adds_reports_and_writes_what_the_store_lacks() {
     assert_eq!(writes(&mut replica), own_records, "missing again");
     // A node with a stream here becomes this replica's if its record is missing.
     replica.handle_open(&other, StreamKind::Ads, START);
-    assert_eq!(replica.handle_store(snapshot(Vec::new()), START), []);
+    let effects = replica.handle_store(snapshot(Vec::new()), START);
+    assert_eq!(effects, [Effect::Own(key("3"))]);
     let all = [own_records.as_slice(), &[own(&other, Some(6))]].concat();
     assert_eq!(writes(&mut replica), all);
     assert_eq!(owner(&replica, "3").as_deref(), Some("r0"));
@@ -408,6 +410,29 @@ fn records_of_this_process_are_confirmed_or_deleted() {
     let effects = replica.handle_store(StoreInput::NodePut(stored), START);
     assert_eq!(effects, [joined(&dropped)]);
     assert_eq!(writes(&mut replica), []);
+}
+
+#[test]
+fn a_write_that_replaces_the_record_of_another_replica_makes_the_node_this_ones_again() {
+    let mut replica = connected();
+    let a = proxy("a");
+    report_here(&mut replica, &a, 5, START);
+    replica.handle_close(&key("a"), StreamKind::Lrs, START);
+    // The other one takes over; the record of this one was on its way, and is the last.
+    put_by_other(&mut replica, &a, 1, Some(6), START);
+    assert_eq!(owner(&replica, "a").as_deref(), Some("r1"));
+    let stored = StoredNode {
+        record: record("r0", 1, &a, Some(5)),
+        revision: 2,
+    };
+    let effects = replica.handle_store(StoreInput::NodePut(stored), START);
+    assert_eq!(effects, [Effect::Own(key("a")), reported(&a, 5)]);
+    assert_eq!(owner(&replica, "a").as_deref(), Some("r0"));
+    let mut later = Vec::new();
+    for second in 1..=10 {
+        later.extend(replica.handle_timeout(at(second * 1000)));
+    }
+    assert_eq!(later.last(), Some(&Effect::Silent(key("a"))), "{later:?}");
 }
 
 #[test]
@@ -465,7 +490,8 @@ fn a_deleted_record_is_written_again_by_the_replica_with_the_node() {
         let deleted = StoreInput::NodeDeleted(key(id));
         replica.handle_store(deleted, START)
     });
-    assert_eq!(effects, [vec![], vec![], lost("3").to_vec(), vec![]]);
+    let owned = vec![Effect::Own(key("2"))];
+    assert_eq!(effects, [vec![], owned, lost("3").to_vec(), vec![]]);
     let expected = [own(&reporting, Some(5)), own(&visiting, Some(6))];
     assert_eq!(writes(&mut replica), expected);
     assert_eq!(replica.counts(), (2, 2));

@@ -327,20 +327,7 @@ impl Set {
 
     /// Demand by zone that a replica has measured, in requests per second.
     pub(super) fn demand(&self, replica: usize) -> BTreeMap<String, u64> {
-        let driver = &self.replicas[replica].driver;
-        let planner = driver.state.planner();
-        let Some(fleet) = planner.fleet("gateway", driver.now) else {
-            return BTreeMap::new();
-        };
-        let scope = fleet.scopes().next().expect("the whole fleet");
-        let counted = scope.demand().filter(|zone| zone.raw_per_second > 0.0);
-        let zones = counted.map(|zone| {
-            (
-                zone.locality.zone().to_owned(),
-                rounded(zone.raw_per_second),
-            )
-        });
-        zones.collect()
+        demand(&self.replicas[replica].driver)
     }
 
     pub(super) fn nodes(&self, replica: usize) -> usize {
@@ -364,6 +351,23 @@ impl Set {
         let (bytes, ..) = self.store.records.get(&NodeKey::of(&node.node))?;
         Some(decode_node_record(bytes).unwrap().replica)
     }
+}
+
+/// Demand by zone that a control plane has measured, in requests per second.
+pub(super) fn demand(driver: &Driver) -> BTreeMap<String, u64> {
+    let planner = driver.state.planner();
+    let Some(fleet) = planner.fleet("gateway", driver.now) else {
+        return BTreeMap::new();
+    };
+    let scope = fleet.scopes().next().expect("the whole fleet");
+    let counted = scope.demand().filter(|zone| zone.raw_per_second > 0.0);
+    let zones = counted.map(|zone| {
+        (
+            zone.locality.zone().to_owned(),
+            rounded(zone.raw_per_second),
+        )
+    });
+    zones.collect()
 }
 
 #[expect(

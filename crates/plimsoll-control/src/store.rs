@@ -56,6 +56,8 @@ pub struct StoreLink {
     write_failures: AtomicU64,
     last_write_us: AtomicU64,
     compactions: AtomicU64,
+    /// Bytes of all changes that were watched.
+    watched: AtomicU64,
     failures: AtomicU64,
     /// Notified when the writer has added to `outbox`.
     pub(crate) changed: Notify,
@@ -107,6 +109,11 @@ impl StoreLink {
     #[cfg(feature = "etcd")]
     fn write_failed(&self) {
         self.write_failures.fetch_add(1, Ordering::Relaxed);
+    }
+
+    #[cfg(feature = "etcd")]
+    fn watched(&self, bytes: usize) {
+        self.watched.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     #[cfg(feature = "etcd")]

@@ -16,6 +16,8 @@ pub(crate) const DEFAULT_LEASE_TTL: Duration = Duration::from_secs(30);
 const LEASE_TTL: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(5)..=Duration::from_secs(3600);
 const DEFAULT_PREFIX: &str = "/plimsoll";
+const DEFAULT_MAX_BYTES: u64 = 512 << 20;
+const MAX_BYTES: std::ops::RangeInclusive<u64> = 16 << 20..=8 << 30;
 
 /// The store that replicas share.
 #[derive(Clone, Debug, Deserialize)]
@@ -47,6 +49,11 @@ pub(super) struct EtcdYaml {
     /// own that does not compact its history itself, which else grows without bound. Default `0s`:
     /// off.
     compaction_interval: Option<ProtoDuration>,
+    /// Bytes of etcd that control planes may use, 16 MiB to 8 GiB: clearly below its quota, beyond
+    /// which it refuses all writes of all its users. Records take at most a quarter, divided by
+    /// the number of proxies; a replica writes a 256th per second; and with `compaction_interval`
+    /// the history is compacted after a sixteenth, too. Default 536870912.
+    max_bytes: Option<u64>,
 }
 
 /// Settings of the store that replicas share.
@@ -61,6 +68,8 @@ pub struct Store {
     pub lease_ttl: Duration,
     /// `None` if the history of etcd is not compacted.
     pub compaction_interval: Option<Duration>,
+    /// Bytes of etcd that all replicas may use together.
+    pub max_bytes: u64,
 }
 
 impl StoreYaml {
@@ -72,6 +81,22 @@ impl StoreYaml {
 }
 
 impl Store {
+    /// Returns the most bytes of the record of a proxy, if there are so many.
+    pub(crate) fn max_record(&self, nodes: usize) -> usize {
+        let each = self.max_bytes / 4 / (nodes as u64).max(1);
+        usize::try_from(each).unwrap_or(usize::MAX)
+    }
+
+    /// Returns how long a replica pauses after it has written so many bytes.
+    pub(crate) fn pause_after(&self, bytes: usize) -> Duration {
+        Duration::from_secs(1).mul_f64(bytes as f64 * 256.0 / self.max_bytes as f64)
+    }
+
+    /// Returns the bytes of history after which it is compacted.
+    pub(crate) const fn max_history(&self) -> u64 {
+        self.max_bytes / 16
+    }
+
     /// Whether records are sent to other machines in plain text.
     pub(crate) fn is_exposed(&self) -> bool {
         self.tls.is_none() && !self.endpoints.iter().all(|endpoint| is_local(endpoint))
@@ -120,6 +145,11 @@ impl EtcdYaml {
             let reason = format!("{lease_ttl:?} is outside 5 s to 1 h");
             return Err(FieldError::new("lease_ttl", reason));
         }
+        let max_bytes = self.max_bytes.unwrap_or(DEFAULT_MAX_BYTES);
+        if !MAX_BYTES.contains(&max_bytes) {
+            let reason = format!("{max_bytes} is outside 16777216 to 8589934592");
+            return Err(FieldError::new("max_bytes", reason));
+        }
         let compaction = self.compaction_interval.map(|interval| interval.0);
         Ok(Store {
             endpoints: self.endpoints.clone(),
@@ -127,6 +157,7 @@ impl EtcdYaml {
             prefix: prefix.trim_end_matches('/').to_owned(),
             lease_ttl,
             compaction_interval: compaction.filter(|interval| !interval.is_zero()),
+            max_bytes,
         })
     }
 }
@@ -143,6 +174,27 @@ mod tests {
         };
         let config = ControlConfig::parse(&file, &[]).map_err(|error| error.to_string())?;
         Ok(config.store.expect("there is a store"))
+    }
+
+    #[test]
+    fn the_space_is_divided_between_records_writes_and_history() {
+        let of = |bytes: u64| {
+            store(&format!(
+                "{{endpoints: ['127.0.0.1:1'], max_bytes: {bytes}}}"
+            ))
+        };
+        let store = of(48 << 20).unwrap();
+        assert_eq!(store.max_record(0), 12 << 20);
+        assert_eq!(store.max_record(12 << 10), 1024);
+        assert_eq!(store.max_history(), 3 << 20);
+        assert_eq!(store.pause_after(48 << 12), Duration::from_secs(1));
+        assert_eq!(store.pause_after(0), Duration::ZERO);
+        for outside in [(16 << 20) - 1, (8 << 30) + 1] {
+            let error = of(outside).unwrap_err();
+            assert!(error.contains("store.etcd.max_bytes: "), "{error}");
+        }
+        of(16 << 20).unwrap();
+        of(8 << 30).unwrap();
     }
 
     #[test]

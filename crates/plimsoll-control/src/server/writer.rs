@@ -400,6 +400,10 @@ impl Writer {
         let Some(store) = self.shared.store.clone() else {
             return;
         };
+        let settings = self.state.config().store.as_ref();
+        if let (Some(settings), Some(replicas)) = (settings, self.state.replicas()) {
+            store.outbox.limit(settings.max_record(replicas.nodes()));
+        }
         let mut changed = false;
         while let Some((key, write)) = self.state.poll_store_write() {
             changed = true;

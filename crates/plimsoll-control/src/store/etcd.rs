@@ -7,6 +7,7 @@
 
 mod records;
 mod session;
+mod watch;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,6 +64,8 @@ enum SessionError {
     LeaseExpired,
     #[error("the watch ended: {0}")]
     WatchEnded(String),
+    #[error("the watch does not answer")]
+    WatchStalled,
     #[error("the control plane is shutting down")]
     Stopped,
 }
@@ -201,6 +204,7 @@ mod tests {
             prefix: "/plimsoll".to_owned(),
             lease_ttl: Duration::from_secs(30),
             compaction_interval: None,
+            max_bytes: 512 << 20,
         };
         let replica = ReplicaIdentity {
             id: "r0".into(),

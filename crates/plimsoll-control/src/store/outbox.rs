@@ -18,12 +18,23 @@ const BATCH_BYTES: usize = 1024 * 1024;
 #[derive(Debug, Default)]
 pub(crate) struct Outbox(Mutex<Pending>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Pending {
+    max_record: usize,
     writes: BTreeMap<NodeKey, PendingWrite>,
     /// Last key of the previous batch. The next one continues after it, so that no node waits for
     /// others that report more often.
     last: Option<NodeKey>,
+}
+
+impl Default for Pending {
+    fn default() -> Self {
+        Self {
+            max_record: MAX_RECORD,
+            writes: BTreeMap::new(),
+            last: None,
+        }
+    }
 }
 
 /// An encoded record, or a deletion.
@@ -40,6 +51,11 @@ pub(crate) enum PendingWrite {
 pub(crate) struct TooLarge(pub(crate) usize);
 
 impl Outbox {
+    /// Limits records from now on to so many bytes, if that is less than [`MAX_RECORD`].
+    pub(crate) fn limit(&self, bytes: usize) {
+        self.lock().max_record = bytes.min(MAX_RECORD);
+    }
+
     /// Adds a write, which replaces an earlier one of the same node.
     pub(crate) fn push(&self, key: NodeKey, write: &Write) -> Result<(), TooLarge> {
         let write = match write {
@@ -52,10 +68,11 @@ impl Outbox {
             Write::PutIfOwn(record) => PendingWrite::PutIfOwn(encode_node_record(record)),
         };
         let size = write.len();
-        if size > MAX_RECORD {
+        let mut pending = self.lock();
+        if size > pending.max_record {
             return Err(TooLarge(size));
         }
-        self.lock().writes.insert(key, write);
+        pending.writes.insert(key, write);
         Ok(())
     }
 
@@ -106,7 +123,7 @@ impl Outbox {
 }
 
 impl PendingWrite {
-    const fn len(&self) -> usize {
+    pub(crate) const fn len(&self) -> usize {
         match self {
             Self::Put(bytes) | Self::PutIfOwn(bytes) => bytes.len(),
             Self::Delete => 0,
@@ -203,5 +220,10 @@ mod tests {
         assert_eq!(ids(&outbox.take()), [2]);
         let error = outbox.push(key(1), &put(1, largest + 1));
         assert_eq!(error, Err(TooLarge(MAX_RECORD + 1)));
+        outbox.limit(usize::MAX);
+        assert_eq!(outbox.push(key(1), &put(1, largest + 1)), error);
+        outbox.limit(MAX_RECORD - 1);
+        let error = outbox.push(key(1), &put(1, largest));
+        assert_eq!(error, Err(TooLarge(MAX_RECORD)));
     }
 }

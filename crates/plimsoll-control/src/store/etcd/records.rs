@@ -222,6 +222,49 @@ mod tests {
         assert_eq!(input("/p/other/r1"), "None");
     }
 
+    /// Bytes that version 0.1.0 wrote into an etcd. Replicas of two versions share a store during
+    /// an upgrade: if a change makes this fail, they do not understand each other.
+    #[test]
+    fn records_of_the_first_version_are_understood() {
+        let bytes = |hex: &str| -> Vec<u8> {
+            let digits = (0..hex.len()).step_by(2);
+            let parsed = digits.map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap());
+            parsed.collect()
+        };
+        let node = "0a027230116a857d016f15ee601a320a140a0770726f78792d311204656467652203120161121a\
+                    0a066f7264657273120c0a0312016140d80488b5180022020801";
+        let node = decode_node_record(&bytes(node)).unwrap();
+        let [stats] = &node.cluster_stats[..] else {
+            panic!("{node:?}");
+        };
+        assert_eq!(
+            (&*node.replica, node.instance),
+            ("r0", 6_984_543_638_608_774_506)
+        );
+        assert_eq!(
+            (&*node.node.node.id, &*node.node.node.cluster),
+            ("proxy-1", "edge")
+        );
+        assert_eq!(node.node.node.locality.zone(), "a");
+        assert_eq!(stats.upstream_locality_stats[0].total_issued_requests, 600);
+        assert_eq!(
+            stats.load_report_interval,
+            std::time::Duration::from_secs(1)
+        );
+        let plan = "096a857d016f15ee60100422100a03120161110000000000c082401801";
+        let plan = decode_plan_record(&bytes(plan)).unwrap();
+        assert_eq!(plan.instance, node.instance);
+        assert_eq!(
+            (plan.zones[0].rate_per_second, plan.zones[0].reporters),
+            (600.0, 1)
+        );
+        let replica = "0a027230116a857d016f15ee601a0f3132372e302e302e313a34343636372205302e312e30\
+                       29abfa35b0c765dfbd30c2acbeb49f343801";
+        let replica = decode_replica_record(&bytes(replica)).unwrap();
+        assert_eq!((&*replica.listen, replica.nodes), ("127.0.0.1:44667", 1));
+        assert_eq!(replica.configuration, 0xbddf_65c7_b035_faab);
+    }
+
     #[test]
     fn other_keys_are_ignored() {
         for key in [

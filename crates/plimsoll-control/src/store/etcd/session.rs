@@ -1,6 +1,7 @@
 //! One session with a member of etcd.
 
 use std::convert::Infallible;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use etcd_client::{
@@ -12,8 +13,8 @@ use plimsoll_xds::replica::ReplicaRecord;
 use plimsoll_xds::wire::encode_replica_record;
 use tokio::time::{sleep, timeout};
 
-use super::records;
 use super::{EtcdStore, REQUEST_TIMEOUT, SessionError};
+use super::{records, watch};
 use crate::log_lines;
 use crate::replicas::{NodeKey, PlanKey, StoreInput};
 use crate::store::{PendingProposal, PendingWrite, Transactions};
@@ -24,6 +25,8 @@ const COALESCE: Duration = Duration::from_millis(200);
 const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(5);
 /// Longest interval between two signs of life of the lease, which also show that etcd responds.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(2);
+/// Interval at which the bytes of the history are looked at.
+const HISTORY_CHECK: Duration = Duration::from_secs(1);
 /// Records in one response when all are read.
 const PAGE: i64 = 500;
 /// Most bytes of a response: a page of the largest records.
@@ -120,16 +123,17 @@ impl EtcdStore {
     }
 
     async fn read_changes(&self, mut watch: WatchStream) -> SessionResult {
-        let ended = |reason: &str| SessionError::WatchEnded(reason.to_owned());
         loop {
-            let response = watch.message().await?.ok_or_else(|| ended("closed"))?;
+            let response = watch::next(&mut watch).await?;
             if response.canceled() {
-                return Err(ended(response.cancel_reason()));
+                let reason = response.cancel_reason().to_owned();
+                return Err(SessionError::WatchEnded(reason));
             }
             for event in response.events() {
                 let Some(entry) = event.kv() else {
                     continue;
                 };
+                self.stats.watched(entry.key().len() + entry.value().len());
                 let input = match event.event_type() {
                     EventType::Put => records::put(&self.settings.prefix, entry),
                     EventType::Delete => records::deleted(&self.settings.prefix, entry.key()),
@@ -157,7 +161,12 @@ impl EtcdStore {
                 .collect();
             let transaction = Txn::new().and_then(operations);
             match timeout(REQUEST_TIMEOUT, client.txn(transaction)).await {
-                Ok(Ok(_)) => self.stats.wrote(batch.len(), start.elapsed()),
+                Ok(Ok(_)) => {
+                    self.stats.wrote(batch.len(), start.elapsed());
+                    let bytes = batch.iter().map(|(_, write)| write.len()).sum();
+                    // Meanwhile newer reports replace those that wait.
+                    sleep(self.settings.pause_after(bytes)).await;
+                }
                 failed => {
                     self.stats.write_failed();
                     self.stats.outbox.restore(batch);
@@ -306,8 +315,8 @@ impl EtcdStore {
         }
     }
 
-    /// Removes revisions older than an interval from the history of etcd, which else grows with
-    /// every load report.
+    /// Removes old revisions from the history of etcd, which else grows with every load report:
+    /// those older than an interval, or sooner if there are many bytes of them.
     async fn compact(&self, mut client: Client) -> SessionResult {
         let Some(interval) = self.settings.compaction_interval else {
             return std::future::pending().await;
@@ -329,7 +338,19 @@ impl EtcdStore {
                 }
             }
             previous = revision;
-            sleep(interval).await;
+            self.wait_to_compact(interval).await;
+        }
+    }
+
+    async fn wait_to_compact(&self, interval: Duration) {
+        let since = tokio::time::Instant::now();
+        let before = self.stats.watched.load(Relaxed);
+        while since.elapsed() < interval {
+            let written = self.stats.watched.load(Relaxed) - before;
+            if written >= self.settings.max_history() {
+                return;
+            }
+            sleep(HISTORY_CHECK.min(interval)).await;
         }
     }
 

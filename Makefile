@@ -4,7 +4,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 # Where rustup installs cargo, in case the shell's PATH does not have it.
 export PATH := $(PATH):$(HOME)/.cargo/bin
-.PHONY: help test test-kubernetes test-package matrix api reference msrv demo replicas release soak silent-reports bench bench-loop bench-control bench-kubernetes bench-proxy attack-proxy fuzz mutants fmt clean
+.PHONY: help test test-kubernetes test-package matrix api reference msrv demo replicas release soak chaos silent-reports bench bench-loop bench-control bench-kubernetes bench-proxy attack-proxy fuzz mutants fmt clean
 
 # Steps of `make test`; all if empty: make test STEPS="fmt clippy"
 STEPS ?=
@@ -15,6 +15,10 @@ SOAK_MINUTES ?= 10
 SOAK_SEED ?=
 # Minutes per target of `make fuzz`.
 FUZZ_MINUTES ?= 2
+# Minutes of random faults in `make chaos`, their seed (any number), and another version to upgrade to and from.
+CHAOS_MINUTES ?= 10
+CHAOS_SEED ?=
+CHAOS_PREVIOUS ?=
 # Cells of `make matrix` whose name contains this; all if empty.
 MATRIX_CELLS ?=
 # Targets of `make fuzz`; all if empty.
@@ -71,6 +75,12 @@ release: ## Build the release in target/dist: Debian package, archive, image, bi
 soak: ## Send requests through a proxy for SOAK_MINUTES (default 10) while everything around it changes
 	@scripts/deps.sh test
 	@scripts/soak.sh $(SOAK_MINUTES) $(SOAK_SEED)
+
+chaos: ## Run replicas and etcd with faults between them for CHAOS_MINUTES (default 10), a flood and an outage; needs root: make chaos CHAOS_SEED=7
+	@scripts/deps.sh test
+	@scripts/deps.sh chaos
+	@cargo build --release
+	@scripts/chaos.sh "$(CHAOS_MINUTES)" "$(CHAOS_SEED)" $(CHAOS_PREVIOUS)
 
 silent-reports: ## Run proxies, clients and modules in Envoys for five minutes without load reports (14 minutes in all)
 	@scripts/deps.sh test

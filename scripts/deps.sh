@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs missing dependencies of a Makefile target:
-# deps.sh test|test-kubernetes|test-package|demo|replicas|release|bench|bench-proxy|attack-proxy|fuzz|mutants.
+# deps.sh test|test-kubernetes|test-package|demo|replicas|chaos|release|bench|bench-proxy|attack-proxy|fuzz|mutants.
 # Prints nothing if nothing is missing. Debian packages come from apt, as root or through sudo; the Rust
 # toolchain must be installed already.
 set -euo pipefail
@@ -351,6 +351,11 @@ have protoc || packages+=(protobuf-compiler)
 
 case "${1:-}" in
   demo) ;;
+  chaos)
+    have etcd || packages+=(etcd-server)
+    have ip || packages+=(iproute2)
+    compgen -G '/usr/lib/*/faketime/libfaketime.so.1' >/dev/null || packages+=(libfaketime)
+    ;;
   replicas) have etcd || packages+=(etcd-server) ;;
   release | test-package)
     have objcopy || packages+=(binutils)
@@ -371,6 +376,8 @@ case "${1:-}" in
     have npm || packages+=(npm)
     # The store of replicas of the control plane.
     have etcd || packages+=(etcd-server)
+    # Network namespaces for faults between replicas and the store.
+    have ip || packages+=(iproute2)
     # To compare the proxy with.
     have_daemon haproxy || packages+=(haproxy)
     have_daemon nginx || packages+=(nginx-light)
@@ -401,7 +408,7 @@ case "${1:-}" in
     # Tests of replicas start the store.
     have etcd || packages+=(etcd-server)
     ;;
-  *) fail "which target? test, test-kubernetes, test-package, demo, replicas, release, bench, bench-proxy, attack-proxy, fuzz or mutants" ;;
+  *) fail "which target? test, test-kubernetes, test-package, demo, replicas, chaos, release, bench, bench-proxy, attack-proxy, fuzz or mutants" ;;
 esac
 
 install_packages "${packages[@]}"

@@ -2,6 +2,7 @@
 //! this module.
 
 mod capacity;
+mod chaos;
 mod churn;
 mod clients;
 mod closed_loop;

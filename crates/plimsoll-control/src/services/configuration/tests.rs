@@ -63,7 +63,10 @@ fn a_change_names_what_changed_and_no_more() {
 fn another_setting_of_the_file_changes_everything() {
     let services = [service("orders", "a", "")];
     let mut configuration = Configuration::new(file("", &services));
-    configuration.handle_config(file("fleets: {leave_after: 1s}\n", &services), Instant::ORIGIN);
+    configuration.handle_config(
+        file("fleets: {leave_after: 1s}\n", &services),
+        Instant::ORIGIN,
+    );
     let change = configuration.poll_change().unwrap();
     assert!(change.is_all && change.services.names.is_empty());
     let settings = configuration.fleet_settings();

@@ -1,15 +1,13 @@
 //! Services and endpoints of Consul.
 //!
 //! [`query`] is the protocol of blocking queries, [`merge`] turns instances and their checks into
-//! endpoints, [`guard`] decides which answers may remove instances, and [`inventory`] joins
-//! datacenters: four parts without IO. [`source`] drives them against an agent, whose address and
-//! token [`access`] has. The control plane turns the [`DiscoveredService`]s that come out into
-//! clusters; nothing here decides about routing.
+//! endpoints, and [`inventory`] joins datacenters: three parts without IO. [`source`] drives them
+//! against an agent, whose address and token [`access`] has. The control plane turns the
+//! [`DiscoveredService`]s that come out into clusters; nothing here decides about routing.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod access;
-pub mod guard;
 pub mod inventory;
 mod log_lines;
 pub mod merge;

@@ -1,6 +1,7 @@
 //! What sources of services have in common, whatever system they mirror: their status, the guard
 //! against answers that lost what was known, time, and how their tasks run.
 
+mod instances;
 mod removal;
 mod running;
 mod status;
@@ -11,6 +12,7 @@ use std::time::Duration;
 use plimsoll_core::time::Instant;
 use tokio::sync::mpsc;
 
+pub use instances::Instances;
 pub use removal::{Held, RemovalGuard};
 pub use running::{Source, SourceTasks};
 pub use status::{KindStatus, KindSummary, SourceCounts, SourceStatus};

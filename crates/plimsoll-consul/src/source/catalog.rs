@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 use super::Update;
 use super::follower::{Follower, Scope, Stopped};
 use super::health::Health;
+use super::pool::Query;
 use super::progress::Kind;
 use crate::log_lines;
 use crate::merge::has_tags;
@@ -66,12 +67,17 @@ impl Catalog {
                     clock.sleep_until(Some(until)).await;
                 }
                 Step::Query { index, consistency } => {
-                    let shared = Arc::clone(&self.scope.shared);
-                    let wait = shared.options.wait;
+                    let scope = self.scope.clone();
+                    let query = Query {
+                        path: PATH,
+                        name: "",
+                        datacenter: scope.datacenter().name.as_deref(),
+                        index,
+                        consistency,
+                        wait: scope.shared.options.wait,
+                    };
                     tokio::select! {
-                        answer = self.scope.ask(
-                            &shared.catalogs, (PATH, ""), (index, consistency), wait,
-                        ) => self.handle(answer).await?,
+                        answer = scope.shared.catalogs.ask(&query) => self.handle(answer).await?,
                         () = clock.sleep_until(expires) => {}
                     }
                 }

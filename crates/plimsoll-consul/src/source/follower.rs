@@ -2,17 +2,14 @@
 //! tasks of one datacenter have in common.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use plimsoll_core::time::Instant;
 use plimsoll_serve::discovery::draw;
-use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
-use super::pool::{Pool, Query};
 use super::progress::{Kind, Progress};
-use super::{Shared, Update};
-use crate::query::{Answer, AnswerMeta, BlockingQuery, Consistency, Step};
+use super::{Datacenter, Shared, Update};
+use crate::query::{Answer, AnswerMeta, BlockingQuery, Step};
 
 /// Receiver of updates is gone: the source is shutting down.
 #[derive(Debug)]
@@ -48,28 +45,12 @@ pub(super) struct Changed<T> {
 }
 
 impl Scope {
-    pub(super) async fn send(&self, update: Update) -> Result<(), Stopped> {
-        self.updates.send(update).await.map_err(|_| Stopped)
+    pub(super) fn datacenter(&self) -> &Datacenter {
+        &self.shared.options.datacenters[self.number]
     }
 
-    /// Sends a query on a connection of `pool`.
-    pub(super) async fn ask<T: DeserializeOwned>(
-        &self,
-        pool: &Pool,
-        (path, name): (&'static str, &str),
-        (index, consistency): (u64, Consistency),
-        wait: Duration,
-    ) -> Result<(AnswerMeta, T), String> {
-        let datacenter = &self.shared.options.datacenters[self.number];
-        let query = Query {
-            path,
-            name,
-            datacenter: datacenter.name.as_deref(),
-            index,
-            consistency,
-            wait,
-        };
-        pool.ask(&query).await
+    pub(super) async fn send(&self, update: Update) -> Result<(), Stopped> {
+        self.updates.send(update).await.map_err(|_| Stopped)
     }
 }
 

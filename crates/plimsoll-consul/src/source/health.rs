@@ -1,16 +1,18 @@
 //! [`Health`]: the task that follows the instances of one service in one datacenter.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::log_line;
+use plimsoll_serve::discovery::Instances;
 
 use super::Update;
 use super::follower::{Follower, Scope, Stopped};
+use super::pool::Query;
 use super::progress::Kind;
-use crate::guard::Instances;
 use crate::log_lines;
-use crate::merge::merge;
+use crate::merge::{Endpoint, merge};
 use crate::objects::EntryJson;
 use crate::query::{AnswerMeta, Consistency, Step};
 
@@ -24,7 +26,7 @@ const MIN_WAIT: Duration = Duration::from_millis(100);
 pub(super) struct Health {
     scope: Scope,
     follower: Follower,
-    instances: Instances,
+    instances: Instances<SocketAddr, Endpoint>,
     /// Why an instance was last left out.
     invalid: Option<String>,
 }
@@ -74,9 +76,15 @@ impl Health {
         let shared = &self.scope.shared;
         let services = *shared.services.borrow();
         let wait = wait(shared.options.wait, services, shared.health.size());
-        let target = (PATH, &**self.follower.name());
-        let asked = (index, consistency);
-        self.scope.ask(&shared.health, target, asked, wait).await
+        let query = Query {
+            path: PATH,
+            name: self.follower.name(),
+            datacenter: self.scope.datacenter().name.as_deref(),
+            index,
+            consistency,
+            wait,
+        };
+        shared.health.ask(&query).await
     }
 
     /// Returns when there begin to be more services than connections: a query that waits for long
@@ -100,7 +108,7 @@ impl Health {
             return Ok(());
         };
         let options = &self.scope.shared.options;
-        let region = options.datacenters[self.scope.number].region.as_deref();
+        let region = self.scope.datacenter().region.as_deref();
         let (listed, invalid) = merge(&changed.state, region, &options.merge);
         self.log_invalid(invalid);
         let before = self.instances.held();
@@ -112,7 +120,7 @@ impl Health {
 
     async fn publish(&mut self) -> Result<(), Stopped> {
         let service = self.follower.name();
-        let endpoints = self.instances.endpoints().clone();
+        let endpoints = self.instances.in_force().clone();
         let (known, held) = (endpoints.len(), self.instances.held());
         self.scope.progress.instances(service, known, held);
         let service = Arc::clone(service);
@@ -131,7 +139,7 @@ impl Health {
     fn log_held(&self, before: usize) {
         let held = self.instances.held();
         if held > 0 && before == 0 {
-            let instances = self.instances.endpoints().len();
+            let instances = self.instances.in_force().len();
             let (datacenter, service) = (self.scope.progress.datacenter(), &**self.follower.name());
             log_line!(
                 log_lines::INSTANCES_HELD,

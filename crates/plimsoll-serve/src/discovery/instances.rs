@@ -1,48 +1,46 @@
-//! [`Instances`]: the endpoints of one service in one datacenter, of which an answer after an
-//! outage does not remove many at once.
+//! [`Instances`]: what answers list of one thing, such as the endpoints of a service, of which an
+//! answer after an outage does not remove many at once.
 //!
-//! What a blocking query reports as removed was removed, and is followed. The first answer after a
-//! failure or a reset of the index is different: an agent that lost its data answers with an empty
+//! What a server reports as removed was removed, and is followed. An answer that does not follow
+//! the one before without a gap is different: a server that lost its data answers with an empty
 //! list that is valid, while the instances run on. What such an answer lacks is kept for a while if
-//! it is much of the service; see [`RemovalGuard`].
+//! it is much; see [`RemovalGuard`].
 
-use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_core::time::Instant;
-use plimsoll_serve::discovery::{Held, RemovalGuard};
 
-use crate::merge::Endpoints;
+use super::{Held, RemovalGuard};
 
-/// Endpoints in force, with those that are kept.
+/// Instances in force by key, with those that are kept.
 #[derive(Debug)]
-pub struct Instances {
-    endpoints: Endpoints,
-    held: Option<Held<SocketAddr>>,
+pub struct Instances<K, V> {
+    in_force: BTreeMap<K, V>,
+    held: Option<Held<K>>,
     guard: RemovalGuard,
 }
 
-impl Instances {
-    /// Creates a service without endpoints.
+impl<K: Clone + Ord, V> Instances<K, V> {
+    /// Creates a list that waits for its first answer.
     pub const fn new(guard: RemovalGuard) -> Self {
         Self {
-            endpoints: Endpoints::new(),
+            in_force: BTreeMap::new(),
             held: None,
             guard,
         }
     }
 
     /// Processes an answer. `is_continuous` says that what it lacks was removed.
-    pub fn handle_answer(&mut self, listed: Endpoints, is_continuous: bool, now: Instant) {
-        let known = self.endpoints.len();
+    pub fn handle_answer(&mut self, listed: BTreeMap<K, V>, is_continuous: bool, now: Instant) {
+        let known = self.in_force.len();
         let lost = known.saturating_sub(listed.len());
-        let missing = |address: &&SocketAddr| !listed.contains_key(*address);
+        let missing = |key: &&K| !listed.contains_key(*key);
         let before = self.held.take();
-        let kept: BTreeSet<SocketAddr> = if is_continuous {
+        let kept: BTreeSet<K> = if is_continuous {
             let held = before.iter().flat_map(|held| &held.keys);
-            held.filter(missing).copied().collect()
+            held.filter(missing).cloned().collect()
         } else if self.guard.holds(lost, known) {
-            self.endpoints.keys().filter(missing).copied().collect()
+            self.in_force.keys().filter(missing).cloned().collect()
         } else {
             BTreeSet::new()
         };
@@ -51,17 +49,16 @@ impl Instances {
             self.held = Some(Held { keys: kept, until });
         }
         let held = self.held.as_ref().map(|held| &held.keys);
-        self.endpoints
-            .retain(|address, _| held.is_some_and(|held| held.contains(address)));
-        self.endpoints.extend(listed);
+        self.in_force
+            .retain(|key, _| held.is_some_and(|held| held.contains(key)));
+        self.in_force.extend(listed);
         self.handle_timeout(now);
     }
 
-    /// Removes endpoints that were kept long enough.
+    /// Removes instances that were kept long enough.
     pub fn handle_timeout(&mut self, now: Instant) {
         if let Some(held) = self.held.take_if(|held| held.until <= now) {
-            self.endpoints
-                .retain(|address, _| !held.keys.contains(address));
+            self.in_force.retain(|key, _| !held.keys.contains(key));
         }
     }
 
@@ -70,12 +67,12 @@ impl Instances {
         self.held.as_ref().map(|held| held.until)
     }
 
-    /// Returns the endpoints in force.
-    pub const fn endpoints(&self) -> &Endpoints {
-        &self.endpoints
+    /// Returns the instances in force.
+    pub const fn in_force(&self) -> &BTreeMap<K, V> {
+        &self.in_force
     }
 
-    /// Returns the number of endpoints that an answer lacked and that stay for a while.
+    /// Returns the number of instances that an answer lacked and that stay for a while.
     pub fn held(&self) -> usize {
         self.held.as_ref().map_or(0, |held| held.keys.len())
     }
@@ -86,25 +83,14 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::merge::{Endpoint, EndpointState};
 
     const DELAY: Duration = Duration::from_secs(300);
 
-    fn listed(hosts: &[u16]) -> Endpoints {
-        let endpoint = Endpoint {
-            region: "dc1".into(),
-            zone: None,
-            state: EndpointState::Ready,
-            weight: 1,
-        };
-        let address = |port: &u16| SocketAddr::from(([127, 0, 0, 1], *port));
-        hosts
-            .iter()
-            .map(|port| (address(port), endpoint.clone()))
-            .collect()
+    fn listed(hosts: &[u16]) -> BTreeMap<u16, ()> {
+        hosts.iter().map(|host| (*host, ())).collect()
     }
 
-    fn known(hosts: &[u16]) -> Instances {
+    fn known(hosts: &[u16]) -> Instances<u16, ()> {
         let mut instances = Instances::new(RemovalGuard {
             max_removed_percent: 50,
             delay: DELAY,
@@ -123,7 +109,7 @@ mod tests {
         for hosts in [&[1][..], &[]] {
             instances.handle_answer(listed(hosts), true, Instant::ORIGIN);
             assert_eq!(
-                (instances.endpoints(), instances.held()),
+                (instances.in_force(), instances.held()),
                 (&listed(hosts), 0)
             );
         }
@@ -134,21 +120,18 @@ mod tests {
         let mut instances = known(&[1, 2]);
         instances.handle_answer(listed(&[]), false, Instant::ORIGIN);
         assert_eq!(
-            (instances.endpoints(), instances.held()),
+            (instances.in_force(), instances.held()),
             (&listed(&[1, 2]), 2)
         );
         // Instances register again one by one.
         instances.handle_answer(listed(&[2]), true, after(DELAY / 2));
         assert_eq!(
-            (instances.endpoints(), instances.held()),
+            (instances.in_force(), instances.held()),
             (&listed(&[1, 2]), 1)
         );
         assert_eq!(instances.poll_timeout(), Some(after(DELAY)));
         instances.handle_timeout(after(DELAY));
-        assert_eq!(
-            (instances.endpoints(), instances.held()),
-            (&listed(&[2]), 0)
-        );
+        assert_eq!((instances.in_force(), instances.held()), (&listed(&[2]), 0));
         assert_eq!(instances.poll_timeout(), None);
     }
 
@@ -159,20 +142,17 @@ mod tests {
         instances.handle_answer(listed(&[]), false, after(DELAY / 2));
         assert_eq!(instances.poll_timeout(), Some(after(DELAY)));
         instances.handle_answer(listed(&[]), false, after(DELAY));
-        assert_eq!(instances.endpoints(), &listed(&[]));
+        assert_eq!(instances.in_force(), &listed(&[]));
     }
 
     #[test]
     fn a_small_loss_is_followed_also_after_an_outage() {
         let mut instances = known(&[1, 2]);
         instances.handle_answer(listed(&[2]), false, Instant::ORIGIN);
-        assert_eq!(
-            (instances.endpoints(), instances.held()),
-            (&listed(&[2]), 0)
-        );
+        assert_eq!((instances.in_force(), instances.held()), (&listed(&[2]), 0));
         // As many as before, but others: they are counted, not compared.
         instances.handle_answer(listed(&[7]), false, Instant::ORIGIN);
-        assert_eq!(instances.endpoints(), &listed(&[7]));
+        assert_eq!(instances.in_force(), &listed(&[7]));
     }
 
     #[test]
@@ -182,6 +162,6 @@ mod tests {
         instances.handle_answer(listed(&[1, 2]), true, Instant::ORIGIN);
         assert_eq!(instances.held(), 0);
         instances.handle_answer(listed(&[1]), true, Instant::ORIGIN);
-        assert_eq!(instances.endpoints(), &listed(&[1]));
+        assert_eq!(instances.in_force(), &listed(&[1]));
     }
 }

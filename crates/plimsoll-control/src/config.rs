@@ -91,6 +91,14 @@ pub struct Relay {
     pub max_connections: u64,
 }
 
+/// Where services come from beside the files.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sources {
+    /// Services of a Kubernetes cluster.
+    pub kubernetes: Option<Kubernetes>,
+    pub consul: Option<Consul>,
+}
+
 /// Validated configuration of a control plane.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ControlConfig {
@@ -99,16 +107,21 @@ pub struct ControlConfig {
     pub reporting: Reporting,
     pub fleets: FleetOptions,
     pub relay: Option<Relay>,
-    /// Kubernetes cluster whose Services are used beside those of the files.
-    pub kubernetes: Option<Kubernetes>,
-    /// Consul whose services are used beside those of the files.
-    pub consul: Option<Consul>,
+    pub sources: Sources,
     /// What replicas share; `None` for a single process.
     pub store: Option<Store>,
     pub operation: Operation,
     pub services: Arc<BTreeMap<Arc<str>, Arc<Service>>>,
     pub listeners: BTreeMap<Arc<str>, Arc<Listener>>,
     pub origins: Origins,
+}
+
+impl Sources {
+    fn defaults_mut(&mut self) -> impl Iterator<Item = &mut ServiceDefaults> {
+        let kubernetes = self.kubernetes.iter_mut().map(|one| &mut one.defaults);
+        let consul = self.consul.iter_mut().map(|one| &mut one.defaults);
+        kubernetes.chain(consul)
+    }
 }
 
 impl ControlConfig {
@@ -160,12 +173,7 @@ impl ControlConfig {
                 error.map(|error| main.error(document.locate(error)));
         }
         let (heartbeat, _) = config.heartbeat();
-        let kubernetes = config
-            .kubernetes
-            .as_mut()
-            .map(|section| &mut section.defaults);
-        let consul = config.consul.as_mut().map(|section| &mut section.defaults);
-        for defaults in kubernetes.into_iter().chain(consul) {
+        for defaults in config.sources.defaults_mut() {
             defaults.keep_heartbeat(heartbeat);
         }
         Ok(config)
@@ -230,8 +238,7 @@ impl ControlConfig {
                 zones: yaml.fleets.zones()?,
             },
             relay: yaml.relay.as_ref().map(RelayYaml::validate).transpose()?,
-            kubernetes: yaml.kubernetes()?,
-            consul: yaml.consul()?,
+            sources: yaml.sources()?,
             store: yaml.store.as_ref().map(StoreYaml::validate).transpose()?,
             operation: Operation {
                 limits,

@@ -63,7 +63,7 @@ impl SourceSettings for DiscoverySettings {
 
     fn of(config: &ControlConfig) -> Option<Self> {
         Some(Self {
-            consul: config.consul.clone()?,
+            consul: config.sources.consul.clone()?,
             max_removed_percent: config.operation.max_removed_percent,
         })
     }
@@ -106,7 +106,7 @@ mod tests {
              max_stale: 2s, removal_delay: 9s}\nreload: {max_removed_percent: 30}",
         );
         let options = DiscoverySettings::of(&config).unwrap().source();
-        let consul = config.consul.as_ref().unwrap();
+        let consul = config.sources.consul.as_ref().unwrap();
         assert_eq!(options.access, consul.access);
         assert_eq!(options.merge, consul.merge);
         assert_eq!(options.wait, Duration::from_secs(7));

@@ -74,7 +74,7 @@ impl SourceSettings for DiscoverySettings {
 
     fn of(config: &ControlConfig) -> Option<Self> {
         Some(Self {
-            kubernetes: config.kubernetes.clone()?,
+            kubernetes: config.sources.kubernetes.clone()?,
             limits: config.operation.limits.namespaces(),
             max_removed_percent: config.operation.max_removed_percent,
         })
@@ -174,7 +174,7 @@ mod tests {
         let options = settings.source();
         assert_eq!(
             Some(&options.access),
-            config.kubernetes.as_ref().map(|one| &one.access)
+            config.sources.kubernetes.as_ref().map(|one| &one.access)
         );
         assert_ne!(options.access, ApiAccess::default());
         assert_eq!(options.namespaces, ["shop"]);

@@ -2,19 +2,17 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_consul::{Consistency, ConsulAccess, Datacenter, MergeOptions};
 use plimsoll_core::units::FieldError;
 use plimsoll_serve::http_client::HttpServer;
-use plimsoll_xds::yaml::proto_json::{Named, ProtoDuration, ProtoEnum, Uint, WholePercent};
+use plimsoll_xds::yaml::proto_json::{Named, ProtoDuration, ProtoEnum, Uint};
 use serde::Deserialize;
-use serde_json::{Map, Value};
 
-use super::discovered::{DEFAULT_REMOVAL_DELAY, ServiceDefaults, Written, check_cluster_name};
+use super::cost::CostYaml;
+use super::discovered::{self, ServiceDefaults, check_cluster_name, source_section};
 use super::security::RelayTlsYaml;
-use super::service::{Delivery, Mode};
 
 const DEFAULT_ADDRESS: &str = "http://127.0.0.1:8500";
 const DEFAULT_CLUSTER_NAME: &str = "{service}";
@@ -27,12 +25,10 @@ const WAIT: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Durati
 /// Half of what an agent allows a client (`http_max_conns_per_client`).
 const DEFAULT_MAX_CONNECTIONS: u32 = 100;
 
+source_section! {
 /// Services of Consul, one cluster for each. The settings are those of all clusters; a service of a
 /// file with the same name replaces the one that is found.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct ConsulYaml {
+ConsulYaml as "consul" {
     /// URL of the agent. Default `http://127.0.0.1:8500`.
     address: Option<String>,
     /// Certificates for connections to the agent; needed for `https`.
@@ -59,16 +55,6 @@ pub(super) struct ConsulYaml {
     fallback_zone: String,
     /// Name of the cluster of a service, with `{service}`. Default `{service}`.
     cluster_name: Option<String>,
-    /// `ENFORCE` demand, only measure and show it (`SHADOW`), or `OFF`. Default `SHADOW`: unlike
-    /// the services of a file, these were not chosen one by one.
-    mode: Option<Named<Mode>>,
-    /// Percentage of requests sent by measured demand; the others go as with `OFF`. Default 100.
-    ramp: Option<WholePercent>,
-    /// How demand is delivered to data planes. Default `AUTO`.
-    delivery: Option<Named<Delivery>>,
-    /// Settings of all clusters, as in Envoy, without `name`.
-    #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::cluster"))]
-    cluster: Option<Map<String, Value>>,
     /// Longest time of a blocking query, 1s to 600s. An agent that hangs is found after it.
     /// Default `60s`.
     wait: Option<ProtoDuration>,
@@ -80,6 +66,7 @@ pub(super) struct ConsulYaml {
     /// `reload.max_removed_percent` of a service, and how long a service without instances stays.
     /// Instances that are removed otherwise go at once. Default `300s`.
     removal_delay: Option<ProtoDuration>,
+}
 }
 
 /// A datacenter of Consul.
@@ -127,7 +114,7 @@ pub struct Consul {
 }
 
 impl ConsulYaml {
-    pub(super) fn validate(&self) -> Result<Consul, FieldError> {
+    pub(super) fn validate(&self, cost: &CostYaml) -> Result<Consul, FieldError> {
         let name = self.cluster_name.as_deref().unwrap_or(DEFAULT_CLUSTER_NAME);
         check_cluster_name(name, &PLACEHOLDERS)?;
         let wait = self.wait.map_or(DEFAULT_WAIT, |time| time.0);
@@ -140,7 +127,6 @@ impl ConsulYaml {
         if connections == 0 {
             return Err(FieldError::new("max_connections", "must be at least 1"));
         }
-        let or_default = |time: Option<ProtoDuration>, default| time.map_or(default, |time| time.0);
         Ok(Consul {
             access: self.access()?,
             datacenters: self.datacenters()?,
@@ -149,7 +135,7 @@ impl ConsulYaml {
                 ConsistencyName::Default => Consistency::Default,
                 ConsistencyName::Consistent => Consistency::Consistent,
             },
-            max_stale: or_default(self.max_stale, DEFAULT_MAX_STALE),
+            max_stale: self.max_stale.map_or(DEFAULT_MAX_STALE, |time| time.0),
             merge: MergeOptions {
                 tags: self.tags.clone(),
                 zone_meta: self
@@ -157,21 +143,13 @@ impl ConsulYaml {
                     .clone()
                     .unwrap_or_else(|| DEFAULT_ZONE_META.to_owned()),
                 zone_tag: self.zone_tag.clone(),
-                fallback_zone: Some(self.fallback_zone.as_str())
-                    .filter(|zone| !zone.is_empty())
-                    .map(Arc::from),
+                fallback_zone: discovered::zone(&self.fallback_zone),
             },
             cluster_name: name.to_owned(),
-            defaults: ServiceDefaults::new(Written {
-                section: "consul",
-                mode: self.mode,
-                ramp: self.ramp,
-                delivery: self.delivery,
-                cluster: self.cluster.as_ref(),
-            })?,
+            defaults: self.defaults(cost)?,
             wait,
             max_connections: connections as usize,
-            removal_delay: or_default(self.removal_delay, DEFAULT_REMOVAL_DELAY),
+            removal_delay: discovered::removal_delay(self.removal_delay),
         })
     }
 
@@ -233,8 +211,10 @@ impl Consul {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Map;
+
     use super::*;
-    use crate::config::{ConfigFile, ControlConfig};
+    use crate::config::{ConfigFile, ControlConfig, Mode};
 
     fn parse(text: &str) -> Result<Consul, String> {
         let file = ConfigFile {
@@ -242,7 +222,7 @@ mod tests {
             text: format!("consul: {text}"),
         };
         let config = ControlConfig::parse(&file, &[]).map_err(|error| error.to_string())?;
-        Ok(config.consul.expect("there is a section"))
+        Ok(config.sources.consul.expect("there is a section"))
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! Settings of services that are found beside the files: the defaults of their source, and what
 //! they say themselves. Validated by the code that validates files.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::units::FieldError;
-use plimsoll_xds::yaml::proto_json::{Named, ProtoEnum, WholePercent};
+use plimsoll_xds::yaml::proto_json::{Named, ProtoDuration, ProtoEnum, WholePercent};
 use plimsoll_xds::yaml::{ConfigError, Document};
 use serde_json::{Map, Value, json};
 
@@ -15,13 +16,60 @@ use crate::delivery::{refuse_without_effect, shortest_staleness_threshold};
 use crate::settings::HTTP_PROTOCOL_OPTIONS;
 
 /// How long services and endpoints stay that a source has lost, by default.
-pub(super) const DEFAULT_REMOVAL_DELAY: Duration = Duration::from_secs(300);
+const DEFAULT_REMOVAL_DELAY: Duration = Duration::from_secs(300);
+
+/// Declares the section of a source: fields of its own, and those that all sources have.
+macro_rules! source_section {
+    (
+        $(#[$attribute:meta])*
+        $name:ident as $section:literal { $($own:tt)* }
+    ) => {
+        $(#[$attribute])*
+        #[derive(Clone, Debug, Default, serde::Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+        #[serde(default, deny_unknown_fields)]
+        pub(super) struct $name {
+            $($own)*
+            /// `ENFORCE` demand, only measure and show it (`SHADOW`), or `OFF`. Default `SHADOW`:
+            /// unlike the services of a file, these were not chosen one by one.
+            mode: Option<plimsoll_xds::yaml::proto_json::Named<crate::config::Mode>>,
+            /// Percentage of requests sent by measured demand; the others go as with `OFF`. Default
+            /// 100.
+            ramp: Option<plimsoll_xds::yaml::proto_json::WholePercent>,
+            /// How demand is delivered to data planes. Default `AUTO`.
+            delivery: Option<plimsoll_xds::yaml::proto_json::Named<crate::config::Delivery>>,
+            /// Settings of all clusters, as in Envoy, without `name`.
+            #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::cluster"))]
+            cluster: Option<serde_json::Map<String, serde_json::Value>>,
+        }
+
+        impl $name {
+            /// Returns the defaults of services; `cost` has the prices of the file.
+            fn defaults(
+                &self,
+                cost: &super::cost::CostYaml,
+            ) -> Result<super::discovered::ServiceDefaults, plimsoll_core::units::FieldError> {
+                super::discovered::ServiceDefaults::new(super::discovered::Written {
+                    section: $section,
+                    mode: self.mode,
+                    ramp: self.ramp,
+                    delivery: self.delivery,
+                    cluster: self.cluster.as_ref(),
+                    cost,
+                })
+            }
+        }
+    };
+}
+pub(super) use source_section;
 
 /// Settings of a section of the file for the services of its source.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Written<'a> {
     /// Name of the section.
     pub(super) section: &'static str,
+    /// Prices of the file, for services without their own.
+    pub(super) cost: &'a CostYaml,
     pub(super) mode: Option<Named<Mode>>,
     pub(super) ramp: Option<WholePercent>,
     pub(super) delivery: Option<Named<Delivery>>,
@@ -59,22 +107,12 @@ impl ServiceDefaults {
             section: from.section,
             written,
             shortest_threshold: Duration::ZERO,
-            cost: CostYaml::default(),
+            cost: from.cost.clone(),
         };
-        defaults.checked()
-    }
-
-    fn checked(self) -> Result<Self, FieldError> {
-        let built = self.service("default", false, &Map::new());
+        let built = defaults.service("default", false, &Map::new());
         let service = built.map_err(|error| FieldError::new(error.path(), error.reason()))?;
         refuse_without_effect(&service)?;
-        Ok(self)
-    }
-
-    /// Adds the prices of the file.
-    pub(super) fn with_general_cost(self, cost: &CostYaml) -> Result<Self, FieldError> {
-        let cost = cost.clone();
-        Self { cost, ..self }.checked()
+        Ok(defaults)
     }
 
     /// Refuses services whose `staleness_threshold` would need a shorter heartbeat than the files
@@ -131,6 +169,16 @@ impl ServiceDefaults {
             _ => Ok(service),
         }
     }
+}
+
+/// Returns how long things stay that the source has lost.
+pub(super) fn removal_delay(written: Option<ProtoDuration>) -> Duration {
+    written.map_or(DEFAULT_REMOVAL_DELAY, |delay| delay.0)
+}
+
+/// Returns the name of a zone, unless it is empty.
+pub(super) fn zone(written: &str) -> Option<Arc<str>> {
+    Some(written).filter(|zone| !zone.is_empty()).map(Arc::from)
 }
 
 /// Checks the template of the names of clusters.
@@ -251,7 +299,7 @@ mod tests {
     fn a_tenant_does_not_shorten_the_heartbeat_of_all_fleets() {
         let found = |text: &str, seconds| {
             let config = parse(text);
-            let section = config.kubernetes.unwrap();
+            let section = config.sources.kubernetes.unwrap();
             section
                 .defaults
                 .service("a", false, &with_threshold(seconds))

@@ -7,12 +7,10 @@ use std::time::Duration;
 use plimsoll_core::units::FieldError;
 use plimsoll_kubernetes::ApiAccess;
 use plimsoll_kubernetes::merge::AddressFamily;
-use plimsoll_xds::yaml::proto_json::{Named, ProtoDuration, ProtoEnum, WholePercent};
-use serde::Deserialize;
-use serde_json::{Map, Value};
+use plimsoll_xds::yaml::proto_json::{Named, ProtoDuration, ProtoEnum};
 
-use super::discovered::{DEFAULT_REMOVAL_DELAY, ServiceDefaults, Written, check_cluster_name};
-use super::service::{Delivery, Mode};
+use super::cost::CostYaml;
+use super::discovered::{self, ServiceDefaults, check_cluster_name, source_section};
 
 /// Readable as the address of the Service in DNS, and as the target `xds:///` of gRPC clients.
 const DEFAULT_CLUSTER_NAME: &str = "{service}.{namespace}:{port}";
@@ -21,12 +19,11 @@ const DEFAULT_WATCH_TIMEOUT: Duration = Duration::from_secs(120);
 const WATCH_TIMEOUT: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(3600);
 
+source_section! {
 /// Services of a Kubernetes cluster, one cluster for each TCP port. The settings are defaults:
-/// annotations of a Service and a ZoneRoutingPolicy override them.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct KubernetesYaml {
+/// annotations of a Service and a ZoneRoutingPolicy override them. HTTP/2 is chosen by
+/// `appProtocol`.
+KubernetesYaml as "kubernetes" {
     /// Namespaces whose Services are used. Default all.
     namespaces: Vec<String>,
     /// Label selector of the Services, such as `team=shop`. Default all.
@@ -48,19 +45,9 @@ pub(super) struct KubernetesYaml {
     /// have, such as `.`. Default `{service}.{namespace}:{port}`. The names in Istio's sidecars are
     /// `outbound|{port}||{service}.{namespace}.svc.cluster.local`.
     cluster_name: Option<String>,
-    /// `ENFORCE` demand, only measure and show it (`SHADOW`), or `OFF`. Default `SHADOW`: unlike
-    /// the services of a file, these were not chosen one by one.
-    mode: Option<Named<Mode>>,
-    /// Percentage of requests sent by measured demand; the others go as with `OFF`. Default 100.
-    ramp: Option<WholePercent>,
-    /// How demand is delivered to data planes. Default `AUTO`.
-    delivery: Option<Named<Delivery>>,
     /// Fleets that get a Service, and whose demand for it counts, unless its annotation names
     /// others; `{namespace}` is the namespace of the Service, `*` is every fleet. Default all.
     visible_to: Option<Vec<String>>,
-    /// Settings of all clusters, as in Envoy, without `name`. HTTP/2 is chosen by `appProtocol`.
-    #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::cluster"))]
-    cluster: Option<Map<String, Value>>,
     /// Region of all endpoints, as in the proxies' `node.locality`. Default empty.
     region: String,
     /// Zone of endpoints that have none. Default empty: they are in no zone.
@@ -75,6 +62,7 @@ pub(super) struct KubernetesYaml {
     /// `reload.max_removed_percent`. Deletions that a watch reports take effect at once. Default
     /// `300s`.
     removal_delay: Option<ProtoDuration>,
+}
 }
 
 /// Which addresses of a Service with two families are used, as written in the file.
@@ -113,7 +101,7 @@ pub struct Kubernetes {
 }
 
 impl KubernetesYaml {
-    pub(super) fn validate(&self) -> Result<Kubernetes, FieldError> {
+    pub(super) fn validate(&self, cost: &CostYaml) -> Result<Kubernetes, FieldError> {
         let name = self.cluster_name.as_deref().unwrap_or(DEFAULT_CLUSTER_NAME);
         check_cluster_name(name, &PLACEHOLDERS)?;
         check_is_unambiguous(name, &self.namespaces)?;
@@ -124,32 +112,21 @@ impl KubernetesYaml {
             let reason = format!("{watch_timeout:?} is outside 1 s to 1 h");
             return Err(FieldError::new("watch_timeout", reason));
         }
-        let removal_delay = self
-            .removal_delay
-            .map_or(DEFAULT_REMOVAL_DELAY, |time| time.0);
         Ok(Kubernetes {
             access: self.access()?,
             namespaces: self.namespaces.clone(),
             label_selector: self.label_selector.clone(),
             cluster_name: name.to_owned(),
-            defaults: ServiceDefaults::new(Written {
-                section: "kubernetes",
-                mode: self.mode,
-                ramp: self.ramp,
-                delivery: self.delivery,
-                cluster: self.cluster.as_ref(),
-            })?,
+            defaults: self.defaults(cost)?,
             region: self.region.clone(),
-            fallback_zone: Some(self.fallback_zone.as_str())
-                .filter(|zone| !zone.is_empty())
-                .map(Arc::from),
+            fallback_zone: discovered::zone(&self.fallback_zone),
             address_family: match self.address_family.0 {
                 Family::Auto => AddressFamily::Auto,
                 Family::Ipv4 => AddressFamily::Ipv4,
                 Family::Ipv6 => AddressFamily::Ipv6,
             },
             watch_timeout,
-            removal_delay,
+            removal_delay: discovered::removal_delay(self.removal_delay),
             visible_to: visible_to(self.visible_to.as_deref())?,
         })
     }
@@ -248,10 +225,10 @@ impl Kubernetes {
 #[cfg(test)]
 mod tests {
     use plimsoll_xds::yaml::Document;
-    use serde_json::json;
+    use serde_json::{Map, Value, json};
 
     use super::*;
-    use crate::config::{ConfigFile, ControlConfig};
+    use crate::config::{ConfigFile, ControlConfig, Mode};
 
     fn parse(text: &str) -> Result<Kubernetes, String> {
         let file = ConfigFile {
@@ -259,7 +236,7 @@ mod tests {
             text: format!("kubernetes: {text}"),
         };
         let config = ControlConfig::parse(&file, &[]).map_err(|error| error.to_string())?;
-        Ok(config.kubernetes.expect("there is a section"))
+        Ok(config.sources.kubernetes.expect("there is a section"))
     }
 
     #[test]

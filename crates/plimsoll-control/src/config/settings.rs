@@ -99,12 +99,12 @@ pub(crate) static SETTINGS: [Setting; 34] = [
     setting!("read_only", file => file.read_only.is_some(), config => config.addresses.read_only)
         .shown(|config| or_none(config.addresses.read_only))
         .at_restart(),
-    setting!("kubernetes", file => file.kubernetes.is_some(), config => config.kubernetes)
-        .shown(|config| presence(config.kubernetes.as_ref()))
-        .guarded(&[("kubernetes", |config| config.kubernetes.is_some())]),
-    setting!("consul", file => file.consul.is_some(), config => config.consul)
-        .shown(|config| presence(config.consul.as_ref()))
-        .guarded(&[("consul", |config| config.consul.is_some())]),
+    setting!("kubernetes", file => file.kubernetes.is_some(), config => config.sources.kubernetes)
+        .shown(|config| presence(config.sources.kubernetes.as_ref()))
+        .guarded(&[("kubernetes", |config| config.sources.kubernetes.is_some())]),
+    setting!("consul", file => file.consul.is_some(), config => config.sources.consul)
+        .shown(|config| presence(config.sources.consul.as_ref()))
+        .guarded(&[("consul", |config| config.sources.consul.is_some())]),
     setting!("relay", file => file.relay.is_some(), config => config.relay)
         .shown(|config| or_none(config.relay.as_ref().map(|relay| &relay.address)))
         .guarded(&[("relay", |config| config.relay.is_some())])

@@ -12,12 +12,11 @@ use plimsoll_xds::yaml::ClusterYaml;
 use plimsoll_xds::yaml::proto_json::{BasisPointShare, Named, ProtoDuration, Uint, WholePercent};
 use serde::Deserialize;
 
-use super::Relay;
-use super::consul::{Consul, ConsulYaml};
+use super::consul::ConsulYaml;
 use super::cost::CostYaml;
 use super::endpoints::LocalityLbEndpointsYaml;
 use super::evacuation::{Evacuation, EvacuationYaml};
-use super::kubernetes::{Kubernetes, KubernetesYaml};
+use super::kubernetes::KubernetesYaml;
 use super::limits::LimitsYaml;
 use super::objective::{CapacityYaml, ObjectiveYaml};
 use super::otlp::{Otlp, OtlpYaml};
@@ -25,6 +24,7 @@ use super::routes::ListenerYaml;
 use super::security::{AdminIdentityYaml, IdentityYaml, RelayTlsYaml, TlsYaml};
 use super::service::{Delivery, Mode};
 use super::store::StoreYaml;
+use super::{Relay, Sources};
 
 /// Default of `reload.max_removed_percent`: half of a file is often a valid file.
 const DEFAULT_MAX_REMOVED_PERCENT: u32 = 50;
@@ -263,31 +263,13 @@ impl FileYaml {
         otlp.map_err(|error| error.under("otlp"))
     }
 
-    pub(super) fn kubernetes(&self) -> Result<Option<Kubernetes>, FieldError> {
-        let found = self.source(
-            "kubernetes",
-            self.kubernetes.as_ref(),
-            KubernetesYaml::validate,
-        )?;
-        let priced = found.map(|kubernetes| {
-            let defaults = kubernetes.defaults.clone().with_general_cost(&self.cost);
-            let defaults = defaults.map_err(|error| error.under("kubernetes"))?;
-            Ok(Kubernetes {
-                defaults,
-                ..kubernetes
-            })
-        });
-        priced.transpose()
-    }
-
-    pub(super) fn consul(&self) -> Result<Option<Consul>, FieldError> {
-        let found = self.source("consul", self.consul.as_ref(), ConsulYaml::validate)?;
-        let priced = found.map(|consul| {
-            let defaults = consul.defaults.clone().with_general_cost(&self.cost);
-            let defaults = defaults.map_err(|error| error.under("consul"))?;
-            Ok(Consul { defaults, ..consul })
-        });
-        priced.transpose()
+    /// Validates the sections of sources beside the files.
+    pub(super) fn sources(&self) -> Result<Sources, FieldError> {
+        let (kubernetes, consul) = (self.kubernetes.as_ref(), self.consul.as_ref());
+        Ok(Sources {
+            kubernetes: self.source("kubernetes", kubernetes, KubernetesYaml::validate)?,
+            consul: self.source("consul", consul, ConsulYaml::validate)?,
+        })
     }
 
     /// Validates the section of a source, whose endpoints a relay would not deliver.
@@ -295,14 +277,14 @@ impl FileYaml {
         &self,
         section: &str,
         written: Option<&Y>,
-        validate: fn(&Y) -> Result<S, FieldError>,
+        validate: fn(&Y, &CostYaml) -> Result<S, FieldError>,
     ) -> Result<Option<S>, FieldError> {
         if written.is_some() && self.relay.is_some() {
             let reason = "cannot be combined with relay: endpoints come from the relayed server";
             return Err(FieldError::new(section, reason));
         }
-        let validated = written.map(validate).transpose();
-        validated.map_err(|error| error.under(section))
+        let validated = written.map(|written| validate(written, &self.cost));
+        validated.transpose().map_err(|error| error.under(section))
     }
 
     pub(super) fn address(

@@ -90,7 +90,7 @@ mod tests {
         let config = parse(&format!(
             "consul: {{cluster_name: 'c-{{service}}', {more}}}"
         ));
-        Translator::new(config.consul.clone().unwrap())
+        Translator::new(config.sources.consul.clone().unwrap())
     }
 
     fn batch(endpoints: &[(&str, Option<&str>, EndpointState, u32)]) -> Batch {

@@ -224,7 +224,7 @@ impl Written<'_> {
     pub(super) fn kubernetes(&self) -> Result<Setup, String> {
         let file = json!({ "kubernetes": { "cluster_name": "{service}", "namespaces": ["shop"] } });
         let mut setup = Setup::with(&file)?;
-        let settings = parse(&file)?.kubernetes.ok_or("no section")?;
+        let settings = parse(&file)?.sources.kubernetes.ok_or("no section")?;
         let mut inventory = Inventory::default();
         let metadata = |name: &str| json!({ "namespace": "shop", "name": name });
         let ports = json!([{ "name": "http", "port": 80 }]);

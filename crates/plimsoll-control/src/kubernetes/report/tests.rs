@@ -333,6 +333,7 @@ fn measured(cluster: &str, service: &str, classes: &[NodeClass]) -> Driver {
     // As the control plane reads it from a policy: a file with it would be refused.
     let found = ControlConfig::parse(&file, &[])
         .unwrap()
+        .sources
         .kubernetes
         .unwrap();
     let document = Document::parse(&format!("{{cluster: {{{cluster}}}, {service}}}")).unwrap();

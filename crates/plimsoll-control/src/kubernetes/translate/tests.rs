@@ -16,7 +16,7 @@ fn settings(text: &str) -> Kubernetes {
         text: format!("kubernetes: {text}"),
     };
     let config = ControlConfig::parse(&file, &[]).unwrap();
-    config.kubernetes.expect("there is a section")
+    config.sources.kubernetes.expect("there is a section")
 }
 
 struct Cluster {

@@ -277,7 +277,7 @@ async fn policies_are_shown_again_when_their_targets_change() {
         access: access(&server),
         ..SourceOptions::default()
     });
-    let settings = parse("kubernetes: {}").kubernetes.clone().unwrap();
+    let settings = parse("kubernetes: {}").sources.kubernetes.clone().unwrap();
     let (policies, mut shown) = watch::channel(Arc::default());
     let (refused, _unread) = mpsc::channel(10);
     let outputs = ReportOutputs { policies, refused };

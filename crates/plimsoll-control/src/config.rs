@@ -6,6 +6,7 @@
 mod consul;
 pub(crate) mod cost;
 mod discovered;
+mod dns;
 mod endpoints;
 mod evacuation;
 mod faults;
@@ -43,6 +44,7 @@ use faults::ParsedFile;
 
 pub use consul::Consul;
 pub use discovered::ServiceDefaults;
+pub use dns::{Dns, SrvName};
 pub use evacuation::Evacuation;
 pub use groups::{Addresses, FleetOptions, Operation, Reporting};
 pub use kubernetes::Kubernetes;
@@ -94,9 +96,9 @@ pub struct Relay {
 /// Where services come from beside the files.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sources {
-    /// Services of a Kubernetes cluster.
     pub kubernetes: Option<Kubernetes>,
     pub consul: Option<Consul>,
+    pub dns: Option<Dns>,
 }
 
 /// Validated configuration of a control plane.
@@ -120,7 +122,8 @@ impl Sources {
     fn defaults_mut(&mut self) -> impl Iterator<Item = &mut ServiceDefaults> {
         let kubernetes = self.kubernetes.iter_mut().map(|one| &mut one.defaults);
         let consul = self.consul.iter_mut().map(|one| &mut one.defaults);
-        kubernetes.chain(consul)
+        let dns = self.dns.iter_mut().map(|one| &mut one.defaults);
+        kubernetes.chain(consul).chain(dns)
     }
 }
 

@@ -4,6 +4,8 @@
 //! Whatever starts, replaces, stops or shows sources goes through the table: `run::edits`,
 //! `server::discovery`, metrics, `/readyz` and the dashboard name none of them.
 
+pub mod dns;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::Future;
@@ -28,11 +30,12 @@ pub enum SourceId {
     Files,
     Kubernetes,
     Consul,
+    Dns,
 }
 
 impl SourceId {
     /// All sources, from the highest precedence to the lowest.
-    pub const ALL: [Self; 3] = [Self::Files, Self::Kubernetes, Self::Consul];
+    pub const ALL: [Self; 4] = [Self::Files, Self::Kubernetes, Self::Consul, Self::Dns];
 
     /// Returns the name for texts and the audit.
     pub const fn name(self) -> &'static str {
@@ -40,6 +43,7 @@ impl SourceId {
             Self::Files => "the files",
             Self::Kubernetes => "Kubernetes",
             Self::Consul => "Consul",
+            Self::Dns => "DNS",
         }
     }
 
@@ -49,6 +53,7 @@ impl SourceId {
             Self::Files => "files",
             Self::Kubernetes => "kubernetes",
             Self::Consul => "consul",
+            Self::Dns => "dns",
         }
     }
 
@@ -89,9 +94,10 @@ impl Registration {
     }
 }
 
-static SOURCES: [Registration; 2] = [
+static SOURCES: [Registration; 3] = [
     Registration::of::<kubernetes::DiscoverySettings>(),
     Registration::of::<consul::DiscoverySettings>(),
+    Registration::of::<dns::DiscoverySettings>(),
 ];
 
 /// A running source; dropping it stops it.

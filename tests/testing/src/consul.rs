@@ -150,7 +150,7 @@ fn config(settings: &Value) -> Value {
     let port = || free_address().port();
     let mut config = json!({
         "bind_addr": "127.0.0.1", "log_level": "warn", "disable_update_check": true,
-        "ports": {"dns": -1, "grpc": -1, "http": port(), "serf_lan": port(), "serf_wan": port(),
+        "ports": {"dns": port(), "grpc": -1, "http": port(), "serf_lan": port(), "serf_wan": port(),
                   "server": port(), "https": port()},
     });
     // Without certificates, an agent does not open this port.

@@ -105,6 +105,9 @@ pub(crate) static SETTINGS: [Setting; 34] = [
     setting!("consul", file => file.consul.is_some(), config => config.sources.consul)
         .shown(|config| presence(config.sources.consul.as_ref()))
         .guarded(&[("consul", |config| config.sources.consul.is_some())]),
+    setting!("dns", file => file.dns.is_some(), config => config.sources.dns)
+        .shown(|config| presence(config.sources.dns.as_ref()))
+        .guarded(&[("dns", |config| config.sources.dns.is_some())]),
     setting!("relay", file => file.relay.is_some(), config => config.relay)
         .shown(|config| or_none(config.relay.as_ref().map(|relay| &relay.address)))
         .guarded(&[("relay", |config| config.relay.is_some())])

@@ -14,6 +14,7 @@ use serde::Deserialize;
 
 use super::consul::ConsulYaml;
 use super::cost::CostYaml;
+use super::dns::DnsYaml;
 use super::endpoints::LocalityLbEndpointsYaml;
 use super::evacuation::{Evacuation, EvacuationYaml};
 use super::kubernetes::KubernetesYaml;
@@ -80,6 +81,8 @@ pub(super) struct FileYaml {
     pub(super) kubernetes: Option<KubernetesYaml>,
     /// Services of Consul, beside those of the files. Default none.
     pub(super) consul: Option<ConsulYaml>,
+    /// Services from SRV records. Default none.
+    pub(super) dns: Option<DnsYaml>,
     /// What replicas of the control plane share, so that any number of them can serve at a time.
     /// Default none: a single process.
     pub(super) store: Option<StoreYaml>,
@@ -152,7 +155,7 @@ pub(super) struct ReloadYaml {
     /// An edit that removes more than this percentage of the services, the listeners, the
     /// endpoints, the rules of `identities` or their restrictions is refused, 0 to 100; below 100
     /// also one that removes `identities`, `tls`, `tls.client_ca`, `admin_tls`, `kubernetes`,
-    /// `consul`, `relay` or `store`. The value in the edited file counts. Default 50.
+    /// `consul`, `dns`, `relay` or `store`. The value in the edited file counts. Default 50.
     max_removed_percent: Option<Uint<u32>>,
 }
 
@@ -269,6 +272,7 @@ impl FileYaml {
         Ok(Sources {
             kubernetes: self.source("kubernetes", kubernetes, KubernetesYaml::validate)?,
             consul: self.source("consul", consul, ConsulYaml::validate)?,
+            dns: self.source("dns", self.dns.as_ref(), DnsYaml::validate)?,
         })
     }
 

@@ -11,6 +11,7 @@ mod support;
 
 mod config_text;
 mod consul;
+mod dns;
 mod etcd;
 mod every_cell;
 mod identity;

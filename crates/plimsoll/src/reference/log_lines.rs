@@ -22,7 +22,7 @@ Libraries (hyper, h2, rustls) log under their own targets.
 
 /// Generates one table per level, with the target of each line.
 pub(super) fn page() -> String {
-    let crates: [(&str, &[LogLine]); 12] = [
+    let crates: [(&str, &[LogLine]); 13] = [
         ("plimsoll", crate::log_lines::LOG_LINES),
         ("plimsoll_admin", plimsoll_admin::LOG_LINES),
         (
@@ -31,6 +31,10 @@ pub(super) fn page() -> String {
         ),
         ("plimsoll_client", plimsoll_client::LOG_LINES),
         ("plimsoll_consul", plimsoll_control::consul::LOG_LINES),
+        (
+            "plimsoll_control",
+            plimsoll_control::sources::dns::LOG_LINES,
+        ),
         ("plimsoll_control", plimsoll_control::LOG_LINES),
         ("plimsoll_demo", plimsoll_demo::LOG_LINES),
         (

@@ -97,6 +97,7 @@ bench: ## Measure picks and rebuilds, compared with other load balancers (slow t
 
 bench-control: ## Measure the control plane with 5,000 synthetic proxies: make bench-control ARGS=--delta
 	@cargo bench --profile release -p plimsoll --bench fleet -- $(ARGS)
+	@cargo bench -p plimsoll-control --bench one_service
 
 bench-kubernetes: ## Measure the control plane with 1,000 Services of Kubernetes: make bench-kubernetes ARGS=--sotw
 	@cargo bench --profile release -p plimsoll --bench kubernetes -- $(ARGS)

@@ -189,6 +189,18 @@ impl ControlConfig {
         Ok(yaml.include)
     }
 
+    /// Takes over the services of an earlier reading of the files that are the same in this one, so
+    /// that the writer finds out by their addresses that they did not change.
+    #[must_use]
+    pub fn sharing_services(mut self, before: &Self) -> Self {
+        for (name, service) in Arc::make_mut(&mut self.services) {
+            if let Some(same) = before.services.get(name).filter(|same| *same == service) {
+                *service = Arc::clone(same);
+            }
+        }
+        self
+    }
+
     fn settings(yaml: &FileYaml) -> Result<Self, FieldError> {
         let interval = report_interval(yaml)?;
         let demand = &yaml.demand;

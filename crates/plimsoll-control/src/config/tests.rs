@@ -489,3 +489,17 @@ services:
     let shortened = Some(("orders".to_owned(), seconds(30)));
     assert_eq!(heartbeat(30), (seconds(10), shortened, true));
 }
+
+#[test]
+fn services_that_an_edit_leaves_alone_are_shared_with_the_earlier_reading() {
+    let text = |second: &str| {
+        format!(
+            "services:\n- {{cluster: {{name: a}}}}\n- {{cluster: {{name: b}}, mode: {second}}}\n"
+        )
+    };
+    let before = parse(&text("SHADOW")).unwrap();
+    let edited = parse(&text("ENFORCE")).unwrap().sharing_services(&before);
+    assert_eq!(edited, parse(&text("ENFORCE")).unwrap());
+    let is_shared = |name: &str| Arc::ptr_eq(&edited.services[name], &before.services[name]);
+    assert!(is_shared("a") && !is_shared("b"));
+}

@@ -79,7 +79,8 @@ impl Edits {
         allow_removal: bool,
         by: &str,
     ) -> Result<Vec<&'static str>, String> {
-        let edited = Arc::new(self.options.override_addresses(edited));
+        let edited = self.options.override_addresses(edited);
+        let edited = Arc::new(edited.sharing_services(&self.in_force));
         let handle = &self.context.handle;
         if !allow_removal && let Err(removed) = check_removal(&self.in_force, &edited) {
             handle.counters().removal_refused();

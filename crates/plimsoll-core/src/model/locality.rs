@@ -132,6 +132,10 @@ impl From<String> for Locality {
 
 impl Ord for Locality {
     fn cmp(&self, other: &Self) -> Ordering {
+        if (self.zone_at, self.sub_zone_at) == (other.zone_at, other.sub_zone_at) {
+            // Parts of the same lengths compare like the whole.
+            return self.parts.cmp(&other.parts);
+        }
         self.triple().cmp(&other.triple())
     }
 }
@@ -220,6 +224,23 @@ mod tests {
         localities.sort();
         let names: Vec<_> = localities.iter().map(ToString::to_string).collect();
         assert_eq!(names, ["r0/z", "r1/a/s", "r1/c"]);
+    }
+
+    #[test]
+    fn order_is_that_of_the_parts_whatever_their_lengths() {
+        let parts = ["", "a", "ab", "b", "ba"];
+        let all: Vec<[&str; 3]> = parts
+            .into_iter()
+            .flat_map(|region| parts.map(|zone| (region, zone)))
+            .flat_map(|(region, zone)| parts.map(|sub_zone| [region, zone, sub_zone]))
+            .collect();
+        let locality = |[region, zone, sub_zone]: [&str; 3]| Locality::new(region, zone, sub_zone);
+        for one in &all {
+            for other in &all {
+                let order = locality(*one).cmp(&locality(*other));
+                assert_eq!(order, one.cmp(other), "{one:?} and {other:?}");
+            }
+        }
     }
 
     #[test]

@@ -225,22 +225,18 @@ async fn with_demand_at(control: Control) -> (Control, Vec<Box<dyn Open>>) {
         open.push(Box::new(discover(&control, info.clone()).await));
         reporters.push((report_to(&control, &info).await, info, requests));
     }
-    let work = async {
-        loop {
-            for (session, info, requests) in &mut reporters {
-                let stats = vec![stats("orders", *requests), stats("unknown", 1)];
-                session.reporter.report(&info.node, stats).await;
-            }
-            let page = control.get("/api/v1/clusters?cluster=orders").await;
-            if page["clusters"][0]["fleets"][0]["basis"] == "measured_demand" {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
+    let report = async || {
+        for (session, info, requests) in &mut reporters {
+            let stats = vec![stats("orders", *requests), stats("unknown", 1)];
+            session.reporter.report(&info.node, stats).await;
         }
+        let page = control.get("/api/v1/clusters?cluster=orders").await;
+        page["clusters"][0]["fleets"][0]["basis"].clone()
     };
-    tokio::time::timeout(Duration::from_secs(30), work)
-        .await
-        .expect("demand is delivered");
+    wait_to_see("demand is delivered", report, |basis| {
+        basis == "measured_demand"
+    })
+    .await;
     open.extend(reporters.into_iter().map(|each| Box::new(each) as _));
     (control, open)
 }

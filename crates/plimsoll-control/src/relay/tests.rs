@@ -29,7 +29,7 @@ use super::*;
 use crate::audit::AuditEntry;
 use crate::config::{ConfigFile, ControlConfig};
 use crate::explain::{Question, explain};
-use crate::load_line::{LoadLine, Traffic, ZoneTraffic};
+use crate::load_line::{Traffic, ZoneTraffic};
 use crate::run::{Bound, Context};
 use crate::server::{Discovery, Handle, LoadReporting, start};
 
@@ -297,24 +297,16 @@ async fn clusters_are_shown_without_services() {
         read_only: None,
     };
     let context = Context::new(handle.clone(), bound);
-    let work = async {
-        loop {
-            for (session, info, requests) in &mut sessions {
-                let stats = local_stats(&info.node.locality, *requests);
-                session.reporter.report(&info.node, vec![stats]).await;
-            }
-            let lines = context.load_lines(Duration::from_secs(1)).await.unwrap();
-            let line = lines.get("front", "orders").cloned();
-            let is_complete = |line: &LoadLine| !line.warming_up && line.enforce.is_ok();
-            if let Some(line) = line.filter(is_complete) {
-                return line;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
+    let line = wait_for("the load line is complete", async || {
+        for (session, info, requests) in &mut sessions {
+            let stats = local_stats(&info.node.locality, *requests);
+            session.reporter.report(&info.node, vec![stats]).await;
         }
-    };
-    let line = tokio::time::timeout(Duration::from_secs(20), work)
-        .await
-        .unwrap();
+        let lines = context.load_lines(Duration::from_secs(1)).await.unwrap();
+        let line = lines.get("front", "orders").cloned();
+        line.filter(|line| !line.warming_up && line.enforce.is_ok())
+    })
+    .await;
     let loads = |traffic: &Traffic| {
         let load = |zone: &ZoneTraffic| (zone.load.unwrap_or(0.0) * 100.0).round();
         traffic.zones.iter().map(load).collect::<Vec<_>>()

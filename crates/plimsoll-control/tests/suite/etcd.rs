@@ -204,11 +204,12 @@ async fn everyone(replicas: &[Replica], demand: &[u64]) {
 
 /// Lets nodes report their demand every half second until it is dropped.
 async fn report_forever(mut sessions: Vec<Session>, demand: [u64; 3]) {
+    let mut interval = tokio::time::interval(Duration::from_millis(500));
     loop {
+        interval.tick().await;
         for (session, requests) in sessions.iter_mut().zip(demand) {
             session.report(requests).await;
         }
-        tokio::time::sleep(Duration::from_millis(500)).await;
     }
 }
 

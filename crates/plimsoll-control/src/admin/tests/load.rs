@@ -43,22 +43,15 @@ async fn report_until(
         open.push(Box::new(discover(control, info.clone()).await));
         reporters.push((report_to(control, &info).await, info, *zone, *requests));
     }
-    let work = async {
-        loop {
-            for (session, info, zone, requests) in &mut reporters {
-                let stats = vec![local("orders", zone, *requests)];
-                session.reporter.report(&info.node, stats).await;
-            }
-            let page = control.get("/api/v1/load?cluster=orders").await;
-            if done(&page["load_lines"][0]) {
-                return page;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
+    let report = async || {
+        for (session, info, zone, requests) in &mut reporters {
+            let stats = vec![local("orders", zone, *requests)];
+            session.reporter.report(&info.node, stats).await;
         }
+        control.get("/api/v1/load?cluster=orders").await
     };
-    let page = tokio::time::timeout(Duration::from_secs(30), work)
-        .await
-        .expect("the load line is complete");
+    let is_done = |page: &Value| done(&page["load_lines"][0]);
+    let page = wait_to_see("the load line is complete", report, is_done).await;
     open.extend(reporters.into_iter().map(|each| Box::new(each) as _));
     (page, open)
 }

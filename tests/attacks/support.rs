@@ -80,8 +80,8 @@ pub(crate) const fn steady() -> Bounds {
     ]
 }
 
-/// The fractions beside one liar in `place` that has `share` of all demand: every other zone seems
-/// to have that much less of its own demand (decision 0032).
+/// The fractions beside one misreporting node in `place` that has `share` of all demand: every
+/// other zone seems to have that much less of its own demand (decision 0032).
 pub(crate) fn beside_liar(place: &str, share: f64) -> Bounds {
     steady().map(|(zone, near)| {
         #[expect(clippy::cast_possible_truncation, reason = "at most 10,000")]

@@ -354,7 +354,7 @@ impl UtilizationSlot {
     }
 }
 
-/// Requests per second of a host that are believed: hosts may report anything.
+/// Requests per second of a host that are accepted: hosts may report anything.
 const MAX_PLAUSIBLE_RATE: f64 = 1e7;
 
 /// Last reported requests and errors per second; ordered like [`UtilizationSlot`].

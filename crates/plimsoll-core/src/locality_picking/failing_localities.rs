@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crate::model::locality::Locality;
 
-/// Time constant with which requests are forgotten. A locality that recovered is believed after
+/// Time constant with which requests are forgotten. A locality that recovered is used again after
 /// about twice this time.
 const MEMORY: Duration = Duration::from_secs(10);
 

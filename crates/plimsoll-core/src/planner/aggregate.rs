@@ -5,7 +5,8 @@
 //! (kept for display only): that is the outcome of the plans themselves, and counting it closes a
 //! feedback loop that settles in the wrong place. Every input yields [`Change`]s of rates per
 //! (node, upstream cluster), from which `scope` updates its sums. A node counts with at most a
-//! multiple of the median of its fleet, so that one liar cannot move demand (decision 0032).
+//! multiple of the median of its fleet, so that one misreporting node cannot move demand (decision
+//! 0032).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use crate::model::load_report::{ClusterStats, Node};
 use crate::model::locality::Locality;
 use crate::time::Instant;
 
-/// A report is believed for at most this many of the intervals that the node was asked for.
+/// A report counts for at most this many of the intervals that the node was asked for.
 const MAX_INTERVALS: u32 = 3;
 /// Share of the demand of a zone with three or more reporting nodes above which one dominates it.
 const DOMINANT_SHARE: f64 = 0.5;

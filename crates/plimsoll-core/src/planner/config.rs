@@ -17,7 +17,7 @@ pub const DEFAULT_MATERIAL_CHANGE_BP: u64 = 50;
 pub const DEFAULT_HEARTBEAT: Duration = Duration::from_secs(20);
 /// Default multiple of the fleet's median rate that one node counts with at most (decision 0032).
 pub const DEFAULT_MAX_TIMES_MEDIAN: u32 = 20;
-/// Default time that the zeros of an idle node are believed without another report. gRPC clients
+/// Default time that the zeros of an idle node count without another report. gRPC clients
 /// report zeros once and then nothing until there is traffic again, so a short time would make
 /// their zone unknown; with no end, a peer that holds a stream open keeps a zone at zero.
 pub const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
@@ -26,7 +26,7 @@ pub const DEFAULT_MAX_UPSTREAM_CLUSTERS: usize = 4096;
 /// Default reporting interval that the control plane requests (seed `000…`: 10 to 30 s).
 pub const DEFAULT_REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Longest time constant; above it a zone would need hours to be believed.
+/// Longest time constant; above it a change of demand would need hours to count.
 const MAX_TAU: Duration = Duration::from_secs(3600);
 /// A third of the largest staleness threshold; slower, every receiver would go stale.
 const MAX_HEARTBEAT: Duration = Duration::from_secs(200);
@@ -42,7 +42,7 @@ const IDLE_TIMEOUT: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(86_400);
 /// Range of the limit of upstream clusters.
 const MAX_UPSTREAM_CLUSTERS: std::ops::RangeInclusive<usize> = 1..=1_000_000;
-/// Report intervals that are believed. Below, a single request looks like a burst; above, the
+/// Report intervals that are accepted. Below, a single request looks like a burst; above, the
 /// interval does not predict the next report.
 pub(super) const PLAUSIBLE_INTERVAL: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_secs(3600);
@@ -65,7 +65,7 @@ pub struct PlannerConfigParts {
     /// Multiple of the median rate of a fleet's nodes that one node counts with at most, from three
     /// nodes with demand on; default 20, 2 to 1000000 (decision 0032).
     pub max_times_median: Option<u32>,
-    /// How long zeros are believed without another report while the stream of the node is open;
+    /// How long zeros count without another report while the stream of the node is open;
     /// default an hour, 1 s to a day (decision 0032).
     pub idle_timeout: Option<Duration>,
     /// Upstream clusters of one fleet whose demand is kept apart; default 4096, 1 to 1000000.
@@ -152,7 +152,7 @@ impl PlannerConfig {
         default_report_interval: Duration,
         /// Multiple of the median rate of a fleet's nodes that one node counts with at most.
         max_times_median: u32,
-        /// How long zeros are believed without another report.
+        /// How long zeros count without another report.
         idle_timeout: Duration,
         /// Upstream clusters of one fleet whose demand is kept apart.
         max_upstream_clusters: usize,

@@ -184,7 +184,7 @@ impl NodeReports {
     }
 
     /// Counts the requested interval as the last one seen. A longer one must not make the node
-    /// expire by the old one; a shorter one is believed once reports follow it. Asking again for
+    /// expire by the old one; a shorter one is accepted once reports follow it. Asking again for
     /// the same interval is a no-op; otherwise a silent node could be kept alive forever.
     pub(super) fn ask(&mut self, interval: Duration, now: Instant) -> bool {
         if self.disconnected_at.is_some() || self.requested_interval == Some(interval) {

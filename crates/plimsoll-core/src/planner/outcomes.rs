@@ -78,8 +78,8 @@ impl Factors {
             .map_or(MAX_PLAUSIBLE_RATE, Rate::per_second)
             .min(MAX_PLAUSIBLE_RATE);
         // A report of a day counts like one of an hour, so that all counters are bounded.
-        let believed = PLAUSIBLE_INTERVAL.end().as_secs_f64() / seconds;
-        let part = |rate: f64| (cap / rate).min(1.0) * believed.min(1.0);
+        let plausible = PLAUSIBLE_INTERVAL.end().as_secs_f64() / seconds;
+        let part = |rate: f64| (cap / rate).min(1.0) * plausible.min(1.0);
         let rate = |count: fn(&Outcome) -> u64| {
             let counts = sums.values().map(|sum| count(sum) as f64);
             counts.sum::<f64>() / seconds

@@ -288,7 +288,7 @@ impl World {
                 self.planner.handle_disconnect(node, fleet, self.now);
             }
         }
-        // One interval is enough; the longest that is believed is an hour.
+        // One interval is enough; the longest that is accepted is an hour.
         self.now = self.now.saturating_add(Duration::from_secs(2 * 3600));
         self.timeout();
         self.drain();

@@ -78,7 +78,7 @@ fn is_used(annotations: &Value) -> bool {
     while let Some((key, found)) = inventory.poll_changed() {
         batch.services.insert(key, found);
     }
-    let mut translator = Translator::new(config.kubernetes.unwrap());
+    let mut translator = Translator::new(config.sources.kubernetes.unwrap());
     translator.handle_batch(batch).1.is_empty()
 }
 

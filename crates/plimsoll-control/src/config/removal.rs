@@ -302,6 +302,10 @@ mod tests {
             ),
             ("kubernetes", "kubernetes: {}".to_owned()),
             ("consul", "consul: {}".to_owned()),
+            (
+                "dns",
+                "dns: {names: [{name: a.example, cluster: a}]}".to_owned(),
+            ),
             ("relay", "relay: {address: 'h:1'}".to_owned()),
             (
                 "store",

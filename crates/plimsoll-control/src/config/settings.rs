@@ -63,7 +63,7 @@ macro_rules! setting {
 }
 
 /// All settings, in the order in which errors and the audit name them.
-pub(crate) static SETTINGS: [Setting; 34] = [
+pub(crate) static SETTINGS: [Setting; 35] = [
     setting!("identities", file => file.identities.is_some(), config => config.rules.rules)
         .guarded(&[("identities", |config| config.rules.rules.is_some())])
         // Rules decide who may connect; only the zones that they name count for demand.

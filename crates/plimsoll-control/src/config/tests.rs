@@ -126,6 +126,7 @@ fn included_files_can_only_add_services_and_listeners() {
         "relay: {address: 'h:1'}",
         "kubernetes: {}",
         "consul: {}",
+        "dns: {names: [{name: a.example, cluster: a}]}",
         "store: {etcd: {endpoints: ['[::1]:1']}}",
         "include: [more.yaml]",
     ] {

@@ -62,6 +62,12 @@ fn edits() -> Vec<(&'static str, String, String, [Option<&'static str>; 2])> {
             "consul: {token_file: hunter2}",
             ["", ""],
         ),
+        edit(
+            "dns",
+            "dns: {names: [{name: a.example, cluster: a}]}",
+            "dns: {names: [{name: hunter2.example, cluster: a}]}",
+            ["", ""],
+        ),
         added("relay", "relay: {address: 'h:1'}", ["none", "h:1"]),
         edit(
             "store",
@@ -280,6 +286,7 @@ fn every_agreed_setting_is_part_of_the_agreement_and_no_other() {
             "read_only",
             "kubernetes",
             "consul",
+            "dns",
             "store",
             "otlp",
             "limits",

@@ -55,6 +55,9 @@ enum Sight {
         hold: Duration,
         /// It was unseen before.
         again: bool,
+        /// There were requests enough that one of a small trial would be seen. One report with few
+        /// requests, as after an update of the cluster, must not make it a large one.
+        small: bool,
     },
 }
 
@@ -84,6 +87,7 @@ impl UnseenZones {
                     until: now.saturating_add(trial),
                     hold: HOLD,
                     again: false,
+                    small: false,
                 };
                 self.known.insert(zone.clone(), tried);
             }
@@ -103,9 +107,8 @@ impl UnseenZones {
             };
         }
         self.unseen = self.zones_that(|sight| matches!(sight, Sight::Unseen { .. }));
-        // With few requests, none of those of a trial might be seen.
-        self.tried =
-            self.zones_that(|sight| is_significant && matches!(sight, Sight::Tried { .. }));
+        // With few requests, none of those of a small trial might be seen.
+        self.tried = self.zones_that(|sight| matches!(sight, Sight::Tried { small: true, .. }));
     }
 
     fn zones_that(&self, is: impl Fn(&Sight) -> bool) -> BTreeSet<Locality> {
@@ -144,17 +147,32 @@ impl Sight {
         };
         match self {
             Self::Seen if is_significant => unseen(HOLD),
-            Self::Tried { until, hold, .. } if until <= now && is_significant => unseen(hold),
-            // Nothing is known of a service with few requests: it is tried for longer.
-            Self::Tried { until, hold, again } if until <= now => Self::Tried {
-                until: now.saturating_add(trial),
-                hold,
-                again,
-            },
             Self::Unseen { until, hold } if until <= now => Self::Tried {
                 until: now.saturating_add(trial),
                 hold: hold.saturating_mul(2).min(MAX_HOLD),
                 again: true,
+                small: true,
+            },
+            Self::Tried {
+                until,
+                hold,
+                again,
+                small,
+            } => match small || is_significant {
+                true if until <= now => unseen(hold),
+                // Nothing is known of a service with few requests: it is tried for longer.
+                false if until <= now => Self::Tried {
+                    until: now.saturating_add(trial),
+                    hold,
+                    again,
+                    small: false,
+                },
+                small => Self::Tried {
+                    until,
+                    hold,
+                    again,
+                    small,
+                },
             },
             sight => sight,
         }
@@ -228,6 +246,21 @@ mod tests {
         assert!(unseen.tried().is_empty());
         assert_eq!(evaluate(&mut unseen, &WITHOUT_B, second + 1), "b");
         assert_eq!(unseen.deadline(), Some(Instant::from_secs(second + 31)));
+    }
+
+    /// After an update of its cluster an Envoy reports next to nothing.
+    #[test]
+    fn a_trial_stays_small_and_ends_whatever_single_reports_say() {
+        let mut unseen = UnseenZones::default();
+        evaluate(&mut unseen, &ALL, 0);
+        assert_eq!(evaluate(&mut unseen, &WITHOUT_B, 10), "b");
+        let b = [Locality::zone_only("b")].into();
+        for second in 40..65 {
+            let few = [("a", 60), ("c", 39)];
+            assert_eq!(evaluate(&mut unseen, &few, second), "");
+            assert_eq!(unseen.tried(), &b, "after {second} s");
+        }
+        assert_eq!(evaluate(&mut unseen, &[("a", 9)], 65), "b");
     }
 
     #[test]

@@ -178,7 +178,7 @@ impl SourcePolicy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::locality_picking::zone_aware::{Reason, ZoneState};
+    use crate::locality_picking::zone_aware::{Observed, Reason, ZoneState};
     use crate::rng::ScriptedRng;
 
     fn direct() -> SourcePolicy {
@@ -186,7 +186,7 @@ mod tests {
             state: ZoneState::LocalityDirect,
             preconditions: Vec::new(),
             percentages: Vec::new(),
-            observed: false,
+            observed: Observed::Unused,
             failing: Vec::new(),
         };
         SourcePolicy {

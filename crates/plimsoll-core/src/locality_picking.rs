@@ -8,6 +8,7 @@ pub mod convergent;
 pub mod demand;
 pub(crate) mod failing_localities;
 pub mod fractions;
+pub(crate) mod host_count_fallback;
 #[doc(hidden)]
 pub mod load_aware_locality;
 #[doc(hidden)]

@@ -102,6 +102,8 @@ pub(crate) struct LoadAwareSource {
     pub(crate) fails: Vec<bool>,
     /// HEADROOM still compares the last utilization of silent slots.
     pub(crate) compares_expired: bool,
+    /// Host counts decide because weights by load fail more requests.
+    pub(crate) is_fallback: bool,
     /// Hash tables over the hosts of each slot, for hash policies.
     pub(crate) hash: Vec<Option<Arc<HashTable>>>,
 }

@@ -2,7 +2,7 @@
 //! OBSERVED_LOAD. Called by `load_aware` and `observed_load`;
 //! `locality_picking::failing_localities` judges the result.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use crate::host::{Host, RequestCounts};
 use crate::host_source::HostSource;
 use crate::locality_picking::failing_localities::{Requests, Sample};
 use crate::model::load_aware_locality::LoadAwareLocality;
+use crate::model::locality::Locality;
 use crate::snapshot::{HostList, PriorityTable};
 use crate::time::Instant;
 
@@ -20,17 +21,26 @@ pub(super) struct HostCounts {
 }
 
 impl HostCounts {
-    /// Returns the samples of all slots, with the errors that hosts report.
+    /// Returns the samples of all slots, with the errors that hosts report. Hosts of localities in
+    /// `full` reported lately that they are full.
     pub(super) fn samples(
         &mut self,
         table: &PriorityTable,
+        full: &BTreeSet<Locality>,
         settings: &LoadAwareLocality,
         now: Instant,
     ) -> Vec<Sample> {
         let slots = table.hosts_by_slot(HostSource::AllHosts);
         let reported = slots.map(|hosts| reported(hosts, settings, now));
-        let sample = |(own, reported)| Sample { own, reported };
-        self.ended(table).zip(reported).map(sample).collect()
+        let slots = table.counts.localities.iter();
+        let is_full = slots.map(|slot| full.contains(&slot.locality));
+        let samples = self.ended(table).zip(reported).zip(is_full);
+        let sample = |((own, reported), is_full)| Sample {
+            own,
+            reported,
+            is_full,
+        };
+        samples.map(sample).collect()
     }
 
     /// Returns the requests of all slots that ended since the last call. Earlier requests of a host
@@ -53,7 +63,12 @@ impl HostCounts {
             requests(succeeded.saturating_add(failed), failed)
         };
         let slots = table.hosts_by_slot(HostSource::AllHosts);
-        let sum = |hosts: HostList<'_>| hosts.iter().map(ended).fold(Requests::default(), plus);
+        let sum = |hosts: HostList<'_>| {
+            hosts
+                .iter()
+                .map(ended)
+                .fold(Requests::default(), Requests::plus)
+        };
         let sums: Vec<Requests> = slots.map(sum).collect();
         sums.into_iter()
     }
@@ -68,10 +83,11 @@ fn reported(hosts: HostList<'_>, settings: &LoadAwareLocality, now: Instant) -> 
         let is_valid = expiration.is_none_or(|expiration| age <= expiration);
         is_valid.then_some(rates)
     });
-    rates.fold(Requests::default(), |sum, (requests, errors)| Requests {
-        ended: sum.ended + f64::from(requests),
-        failed: sum.failed + f64::from(errors),
-    })
+    let rates = rates.map(|(requests, errors)| Requests {
+        ended: f64::from(requests),
+        failed: f64::from(errors),
+    });
+    rates.fold(Requests::default(), Requests::plus)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "requests of a tick")]
@@ -79,12 +95,5 @@ const fn requests(ended: u64, failed: u64) -> Requests {
     Requests {
         ended: ended as f64,
         failed: failed as f64,
-    }
-}
-
-const fn plus(sum: Requests, other: Requests) -> Requests {
-    Requests {
-        ended: sum.ended + other.ended,
-        failed: sum.failed + other.failed,
     }
 }

@@ -15,6 +15,7 @@ use super::failing_hosts::HostCounts;
 use crate::host_source::{HostClass, HostSource, PerClass};
 use crate::locality_picking::convergent::{ControlledSlot, ControllerSettings, Convergent};
 use crate::locality_picking::failing_localities::FailingLocalities;
+use crate::locality_picking::host_count_fallback::HostCountFallback;
 use crate::locality_picking::load_aware_locality::{
     LocalityWeights, SlotLoad, SmoothedSlot, Smoother, headroom_weights,
 };
@@ -50,8 +51,11 @@ struct SourceState {
     silent: BTreeSet<Locality>,
     /// Those whose reports do not count because requests fail.
     discounted: BTreeSet<Locality>,
+    /// Those whose hosts reported lately that they are full, while there is room elsewhere.
+    full: BTreeSet<Locality>,
     /// Whether their last utilization is still compared.
     compares_expired: bool,
+    fallback: HostCountFallback,
     all_local: bool,
 }
 
@@ -84,7 +88,7 @@ impl LoadAware {
         let mut outcomes = Vec::with_capacity(3 * views.len());
         for (priority, (state, view)) in self.priorities.iter_mut().zip(views).enumerate() {
             state.judge(&view.table, settings, now);
-            let failing = state.failing.localities();
+            let failing = &state.failing;
             for (class, state) in state.sources.iter_mut() {
                 let feed_forward =
                     feed_forward.filter(|_| priority == 0 && class == HostClass::Healthy);
@@ -130,7 +134,8 @@ impl LoadAware {
 impl PriorityState {
     /// Finds the localities whose requests fail.
     fn judge(&mut self, table: &PriorityTable, settings: &LoadAwareLocality, now: Instant) {
-        let samples = self.counts.samples(table, settings, now);
+        let full = &self.sources[HostClass::Healthy].full;
+        let samples = self.counts.samples(table, full, settings, now);
         let slots = table.counts.localities.iter().map(|slot| &slot.locality);
         let samples: Vec<_> = slots.zip(samples).collect();
         self.failing.tick(&samples, settings.weight_update_period());
@@ -142,8 +147,7 @@ impl PriorityState {
 struct ClassHosts<'a> {
     table: &'a PriorityTable,
     class: HostClass,
-    /// Localities whose requests fail.
-    failing: &'a BTreeSet<Locality>,
+    failing: &'a FailingLocalities,
 }
 
 impl ClassHosts<'_> {
@@ -159,7 +163,7 @@ impl ClassHosts<'_> {
         let localities = self.table.counts.localities.iter();
         let fails: Vec<bool> = localities
             .clone()
-            .map(|slot| self.failing.contains(&slot.locality))
+            .map(|slot| self.failing.localities().contains(&slot.locality))
             .collect();
         let discounted = discount(&mut averages, &fails, settings.spill_controller());
         let names = localities
@@ -203,17 +207,25 @@ impl SourceState {
         let mut outcome = match settings.spill_controller() {
             SpillController::Headroom => {
                 // Nothing is gained by requests that stay in a locality to fail there.
+                let failing = hosts.failing.localities();
                 let own = slots.first().map(|slot| &slot.locality);
-                let own_fails = own.is_some_and(|own| self.discounted.contains(own));
-                headroom_weights(settings, &smoothed, local && !own_fails)
+                let prefers_own = local && !own.is_some_and(|own| failing.contains(own));
+                headroom_weights(settings, &smoothed, prefers_own)
             }
             SpillController::Convergent => {
-                let controls = ControllerSettings::from(settings);
+                let controls = ControllerSettings {
+                    by_host_count: self.fallback.is_active(),
+                    ..ControllerSettings::from(settings)
+                };
                 let controlled = controlled_slots(&slots, &smoothed, &averages);
                 self.controller
                     .tick(&controls, &controlled, local, feed_forward)
             }
         };
+        self.judge(&outcome, &slots, hosts.failing, period);
+        if settings.spill_controller() == SpillController::Headroom {
+            self.fallback.blend(&mut outcome, &smoothed);
+        }
         self.weights = slots
             .iter()
             .zip(&outcome.weights)
@@ -226,12 +238,63 @@ impl SourceState {
             .filter(|(slot, smoothed)| slot.has_hosts && smoothed.is_measured())
             .map(|(slot, smoothed)| (slot.locality.clone(), smoothed.utilization))
             .collect();
+        self.full = full(&slots, &averages, settings.spill_controller());
         self.all_local = outcome.all_local;
         // Their reports are valid.
         let silent = self.silent.difference(&self.discounted);
         outcome.stale_localities = silent.count() as u64;
         outcome
     }
+
+    /// Finds out whether these weights fail more requests than host counts would.
+    fn judge(
+        &mut self,
+        outcome: &LocalityWeights,
+        slots: &[SlotLoad],
+        failing: &FailingLocalities,
+        period: std::time::Duration,
+    ) {
+        #[expect(clippy::cast_precision_loss, reason = "host counts")]
+        let hosts = || slots.iter().map(|slot| slot.eligible as f64);
+        let all: f64 = hosts().sum();
+        let total: f64 = outcome.weights.iter().sum();
+        if all <= 0.0 || total <= 0.0 {
+            return;
+        }
+        let shares = outcome.weights.iter().zip(hosts());
+        let shares = slots
+            .iter()
+            .zip(shares)
+            .map(|(slot, (weight, hosts))| (&slot.locality, weight / total, hosts / all));
+        let shares: Vec<_> = shares.collect();
+        self.fallback.tick(failing, &shares, period);
+    }
+}
+
+/// Utilization from which a locality may fail because it is full.
+const FULL: f64 = 0.9;
+/// Age in seconds of a report that says how full a host is now.
+const LATELY: f64 = 3.0;
+
+/// Returns the localities that may fail because they are full, which their weights then relieve:
+/// there is room elsewhere. HEADROOM relieves them too much, and fills others.
+fn full(
+    slots: &[SlotLoad],
+    averages: &[SlotAverage],
+    controller: SpillController,
+) -> BTreeSet<Locality> {
+    let is_full = |slot: &SlotAverage| {
+        let utilization = slot.utilization;
+        slot.newest_age <= LATELY && utilization.is_some_and(|it| it >= FULL)
+    };
+    let has_room = |slot: &SlotAverage| slot.utilization.is_some_and(|it| it < FULL);
+    if controller == SpillController::Headroom || !averages.iter().any(has_room) {
+        return BTreeSet::new();
+    }
+    let full = slots.iter().zip(averages);
+    full.filter(|(_, average)| is_full(average))
+        .map(|(slot, _)| slot.locality.clone())
+        .collect()
 }
 
 fn slot_loads(table: &PriorityTable, averages: &[SlotAverage]) -> Vec<SlotLoad> {
@@ -294,6 +357,7 @@ fn source_table(table: &PriorityTable, state: Option<&SourceState>) -> LoadAware
         silent: silent.collect(),
         fails: fails.collect(),
         compares_expired: state.is_some_and(|state| state.compares_expired),
+        is_fallback: state.is_some_and(|state| state.fallback.is_active()),
         hash: Vec::new(),
     }
 }

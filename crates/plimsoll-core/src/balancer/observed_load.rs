@@ -3,18 +3,19 @@
 //!
 //! `locality_picking::observed_load` estimates load from response times and
 //! `locality_picking::convergent` turns load into shares, within the preconditions of zone-aware
-//! routing. Until enough responses have been observed, host counts decide. Shares are stored by
-//! locality and every change of health or membership reorders them at once: a locality without
-//! healthy hosts gets nothing, a new one starts with its share of the capacity.
+//! routing. Until the load of all localities is known, host counts decide, with probes: a proxy
+//! that knows only its own locality would keep everything there. Shares are stored by locality and
+//! every change of health or membership reorders them at once: a locality without healthy hosts
+//! gets nothing, a new one starts with its share of the capacity.
 //!
 //! Errors are not timed, so a locality that answers errors at once keeps the response time that it
-//! had, and would get the requests that others spill. While observed load would send a locality
-//! whose requests fail more of them than host counts do, host counts decide (decision 0038).
+//! had, and would get the requests that others spill. While observed load fails more requests than
+//! host counts would, host counts decide (`host_count_fallback`).
 //!
 //! `OBSERVED_LOAD` cannot help if hosts respond equally fast until they fail. A locality that is
 //! always slow looks loaded: hence the local one keeps at least its share of the capacity.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -24,17 +25,15 @@ use crate::host::{Host, ResponseCounters, Window};
 use crate::host_source::HostSource;
 use crate::locality_picking::convergent::{ControlledSlot, ControllerSettings, Convergent};
 use crate::locality_picking::failing_localities::{FailingLocalities, Sample};
+use crate::locality_picking::host_count_fallback::HostCountFallback;
 use crate::locality_picking::load_aware_locality::SmoothedSlot;
 use crate::locality_picking::observed_load::{Estimate, relative_loads};
-use crate::locality_picking::zone_aware::{ZoneRouting, is_forced_local};
+use crate::locality_picking::zone_aware::{Observed, ZoneRouting, is_forced_local};
 use crate::model::load_aware_locality::DEFAULT_REMOTE_PROBE_FRACTION;
 use crate::model::locality::Locality;
 use crate::model::zone_aware::{CapacityBasis, ZoneAware};
 use crate::snapshot::{HostList, PriorityTable};
 use crate::time::Instant;
-
-/// Increase, as a share of this proxy's requests, that is not worth a change.
-const TOLERANCE: f64 = 0.005;
 
 #[derive(Debug, Default)]
 pub(super) struct ObservedLoad {
@@ -47,13 +46,12 @@ struct PriorityState {
     latched: BTreeMap<SocketAddr, (Arc<Host>, ResponseCounters)>,
     estimates: BTreeMap<Locality, Estimate>,
     controller: Convergent,
-    /// Shares of the last tick; empty until the load of a locality is known, and while host counts
-    /// take their place.
+    /// Shares of the last tick; empty until the load of all localities is known, and while host
+    /// counts take their place.
     shares: BTreeMap<Locality, f64>,
     counts: HostCounts,
     failing: FailingLocalities,
-    /// Failing localities that would get more requests by observed load than by host counts.
-    withheld: BTreeSet<Locality>,
+    fallback: HostCountFallback,
     last_tick: Instant,
     next_tick: Instant,
 }
@@ -89,17 +87,24 @@ impl ObservedLoad {
             .priorities
             .entry(priority)
             .or_insert_with(|| PriorityState::starting(config, table, now));
+        let by_host_count = zone.expected_shares().unwrap_or_default();
         if state.next_tick <= now {
-            state.tick(config, table, now);
-            let by_host_count = zone.expected_shares().unwrap_or_default();
-            state.withhold(config, table, &by_host_count);
+            state.tick(config, table, &by_host_count, now);
+        }
+        let local = table.counts.has_local_locality;
+        if state.fallback.is_active() {
+            return ZoneRouting {
+                failing: state.fallback.blamed().to_vec(),
+                ..zone
+            };
         }
         match state.present_shares(config, table) {
-            Some(shares) => zone.with_shares(&shares, table.counts.has_local_locality),
-            None => ZoneRouting {
-                failing: state.withheld.iter().cloned().collect(),
-                ..zone
-            },
+            Some(shares) => zone.with_shares(&shares, local, Observed::Decides),
+            None if !state.is_any_known() => zone,
+            None => {
+                let shares = with_probes(&by_host_count, config, table);
+                zone.with_shares(&shares, local, Observed::Learning)
+            }
         }
     }
 }
@@ -114,20 +119,25 @@ impl PriorityState {
             shares: BTreeMap::new(),
             counts: HostCounts::default(),
             failing: FailingLocalities::default(),
-            withheld: BTreeSet::new(),
+            fallback: HostCountFallback::default(),
             last_tick: now,
             next_tick: now.saturating_add(config.observed_load_period()),
         }
     }
 
-    fn tick(&mut self, config: &ZoneAware, table: &PriorityTable, now: Instant) {
+    fn tick(
+        &mut self,
+        config: &ZoneAware,
+        table: &PriorityTable,
+        by_host_count: &[f64],
+        now: Instant,
+    ) {
         let seconds = now
             .saturating_duration_since(self.last_tick)
             .as_secs_f64()
             .max(1e-3);
         self.last_tick = now;
         self.next_tick = now.saturating_add(config.observed_load_period());
-        self.judge(config, table);
         let localities = &table.counts.localities;
         let estimates: Vec<Estimate> = self
             .windows(table)
@@ -141,12 +151,16 @@ impl PriorityState {
             .collect();
         let keys = || localities.iter().map(|slot| slot.locality.clone());
         self.estimates = keys().zip(estimates.iter().copied()).collect();
-        if !self.withheld.is_empty() {
+        self.judge(config, table, by_host_count);
+        let loads = relative_loads(&estimates);
+        let mut known = localities.iter().zip(&loads);
+        let is_learning = known.any(|(slot, load)| slot.healthy > 0 && load.is_none());
+        if self.fallback.is_active() || (self.shares.is_empty() && is_learning) {
             return;
         }
-        let loads = relative_loads(&estimates);
-        if loads.iter().all(Option::is_none) {
-            return;
+        if self.shares.is_empty() {
+            let shares = with_probes(by_host_count, config, table);
+            self.controller = Convergent::starting_with(keys().zip(shares));
         }
         let controlled: Vec<_> = localities
             .iter()
@@ -175,38 +189,32 @@ impl PriorityState {
         self.shares = keys().zip(weights.weights).collect();
     }
 
-    /// Finds the localities whose requests fail.
-    fn judge(&mut self, config: &ZoneAware, table: &PriorityTable) {
+    /// Finds out whether the shares in force fail more requests than host counts would. The
+    /// controller starts over afterwards: it cannot learn from shares that are not in force.
+    fn judge(&mut self, config: &ZoneAware, table: &PriorityTable, by_host_count: &[f64]) {
         let localities = table.counts.localities.iter().map(|slot| &slot.locality);
         let sample = |own| Sample {
             own,
             ..Sample::default()
         };
-        let samples = localities.zip(self.counts.ended(table).map(sample));
-        let samples: Vec<_> = samples.collect();
-        self.failing.tick(&samples, config.observed_load_period());
-        let failing = self.failing.localities();
-        self.withheld.retain(|locality| failing.contains(locality));
-    }
-
-    /// Leaves the shares to host counts if a failing locality would get more requests than by them.
-    /// The controller starts over afterwards: it cannot learn from shares that are not in force.
-    fn withhold(&mut self, config: &ZoneAware, table: &PriorityTable, by_host_count: &[f64]) {
-        let Some(shares) = self.present_shares(config, table) else {
-            return;
-        };
-        let slots = table.counts.localities.iter().map(|slot| &slot.locality);
-        let attracts = slots
-            .zip(shares.iter().zip(by_host_count))
-            .filter(|(_, (share, by_host_count))| **share > **by_host_count + TOLERANCE)
-            .map(|(locality, _)| locality);
-        let failing = self.failing.localities();
-        let withheld = attracts.filter(|locality| failing.contains(locality));
-        self.withheld.extend(withheld.cloned());
-        if !self.withheld.is_empty() {
-            self.controller = Convergent::default();
+        let samples = self.counts.ended(table).map(sample);
+        let samples: Vec<_> = localities.clone().zip(samples).collect();
+        let period = config.observed_load_period();
+        self.failing.tick(&samples, period);
+        let shares = self.present_shares(config, table);
+        let shares = shares.unwrap_or_else(|| with_probes(by_host_count, config, table));
+        let shares = shares.into_iter().zip(by_host_count);
+        let slots = localities.zip(shares);
+        let slots: Vec<_> = slots.map(|(at, (share, by))| (at, share, *by)).collect();
+        self.fallback.tick(&self.failing, &slots, period);
+        if self.fallback.is_active() {
             self.shares.clear();
         }
+    }
+
+    fn is_any_known(&self) -> bool {
+        let mut estimates = self.estimates.values();
+        estimates.any(|estimate| estimate.response_time().is_some())
     }
 
     /// Requests of each slot since the last tick. Reads all hosts, so that one that recovers brings
@@ -255,6 +263,26 @@ impl PriorityState {
     }
 }
 
+/// Returns the shares by host counts with a probe of every other locality with healthy hosts, so
+/// that its response times become known.
+fn with_probes(by_host_count: &[f64], config: &ZoneAware, table: &PriorityTable) -> Vec<f64> {
+    let probed = usize::from(table.counts.has_local_locality);
+    let slots = table.counts.localities.iter().enumerate();
+    let capacities = slots.map(|(index, slot)| match index {
+        local if local < probed => 0.0,
+        _ => capacity(config, slot),
+    });
+    let capacities: Vec<f64> = capacities.collect();
+    let all: f64 = capacities.iter().sum();
+    if all <= 0.0 {
+        return by_host_count.to_vec();
+    }
+    let shares = by_host_count.iter().zip(capacities);
+    let probe = DEFAULT_REMOTE_PROBE_FRACTION;
+    let share = |(share, capacity): (&f64, f64)| (1.0 - probe) * share + probe * capacity / all;
+    shares.map(share).collect()
+}
+
 /// Capacity of a slot: the number of its healthy hosts, or the sum of their weights.
 #[expect(clippy::cast_precision_loss, reason = "host counts and weights")]
 fn capacity(config: &ZoneAware, slot: &LocalityCounts) -> f64 {
@@ -293,6 +321,7 @@ fn controls(config: &ZoneAware, table: &PriorityTable) -> ControllerSettings {
         band: if share > 0.0 { band / share } else { 0.0 },
         start_by_host_count: false,
         feed_forward: 0.0,
+        by_host_count: false,
     }
 }
 

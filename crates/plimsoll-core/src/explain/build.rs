@@ -14,7 +14,8 @@ use crate::counts::{HostSetCounts, LocalityCounts};
 use crate::host_source::HostClass;
 use crate::locality_picking::demand::{Demand, FractionMap};
 use crate::locality_picking::zone_aware::{
-    Precondition, Reason, ZoneRouting, ZoneState, capacity_by_weight, regenerate, seen_from,
+    Observed, Precondition, Reason, ZoneRouting, ZoneState, capacity_by_weight, regenerate,
+    seen_from,
 };
 use crate::model::locality::Locality;
 use crate::model::zone_aware::ZoneAware;
@@ -236,7 +237,7 @@ fn zones(
     true_demand: &Demand,
 ) -> Vec<ZoneExplanation> {
     // Under load_aware_locality and OBSERVED_LOAD every proxy decides by what it saw itself.
-    let observed = |view: &PriorityView| view.source.zone.observed;
+    let observed = |view: &PriorityView| view.source.zone.observed != Observed::Unused;
     if snapshot.config.load_aware_locality().is_some()
         || snapshot.priorities.first().is_some_and(observed)
     {
@@ -489,7 +490,7 @@ impl Rows<'_> {
             .unwrap_or_default();
         // The spare capacity itself may be finer than basis points.
         match (spare, self.zone.observed) {
-            (0, _) | (_, true) => 0,
+            (0, _) | (_, Observed::Learning | Observed::Decides) => 0,
             _ => shares.upstream.saturating_sub(shares.local),
         }
     }

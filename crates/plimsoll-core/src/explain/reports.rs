@@ -1,13 +1,18 @@
-//! What decides under load_aware_locality while load reports have expired, in words.
+//! What decides under load_aware_locality instead of load reports, in words.
 
 use super::{FractionStatus, build};
 use crate::host_source::HostClass;
 use crate::snapshot::{PriorityView, RoutingSnapshot};
 
-/// Explains the shares if reports of a locality have expired; `None` if none have.
+/// Explains the shares if requests fail by load reports, or if those of a locality have expired;
+/// `None` if load reports decide.
 pub(super) fn without_valid(snapshot: &RoutingSnapshot, view: &PriorityView) -> Option<String> {
     let table = view.load_aware.as_ref()?;
     let source = &table.sources[HostClass::Healthy];
+    if source.is_fallback {
+        let reason = "localities are chosen by host counts: by load reports more requests fail";
+        return Some(reason.to_owned());
+    }
     let slots = view.table.counts.localities.iter();
     let slots = || {
         let states = source.silent.iter().zip(&source.utilization);

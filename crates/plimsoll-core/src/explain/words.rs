@@ -3,7 +3,7 @@
 //! The numbers in the texts come from the routing decision itself.
 
 use crate::counts::HostSetCounts;
-use crate::locality_picking::zone_aware::{Precondition, Reason, ZoneRouting, ZoneState};
+use crate::locality_picking::zone_aware::{Observed, Precondition, Reason, ZoneRouting, ZoneState};
 use crate::model::locality::Locality;
 use crate::model::zone_aware::{LocalityBasis, ZoneAware};
 use crate::units::BASIS_POINTS;
@@ -37,11 +37,16 @@ pub(super) fn reason(
     };
     match &zone.state {
         ZoneState::NoLocalityRouting(reason) => off(*reason).to_owned(),
-        ZoneState::LocalityDirect if zone.observed => {
+        ZoneState::LocalityDirect if zone.observed == Observed::Decides => {
             "no other locality has a healthy host: everything stays local".to_owned()
         }
         ZoneState::LocalityDirect => direct(zone, config, demand),
-        ZoneState::LocalityResidual(residual) if zone.observed => format!(
+        ZoneState::LocalityResidual(residual) if zone.observed == Observed::Learning => format!(
+            "host counts decide until this proxy knows the response times of all localities: {} \
+             stays local, the rest goes where capacity is spare or probes other localities",
+            percent(residual.local_percent_to_route)
+        ),
+        ZoneState::LocalityResidual(residual) if zone.observed == Observed::Decides => format!(
             "response times of this proxy's own requests decide: {} stays local, the rest probes \
              other localities or goes where requests wait less",
             percent(residual.local_percent_to_route)
@@ -242,7 +247,7 @@ mod tests {
                     local: 5000,
                     upstream: 3000,
                 }],
-                observed: false,
+                observed: Observed::Unused,
                 failing: Vec::new(),
             };
             reason(None, &routing, None, true)

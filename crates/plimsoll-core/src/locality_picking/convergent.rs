@@ -52,6 +52,13 @@
 //! nothing older is blended in, so the first correction starts from the truth; and the pull back to
 //! local, which counts how long a zone was seen below its goal, starts over.
 //!
+//! # When requests fail
+//!
+//! While the shares fail more requests than host counts would, they go to host counts
+//! (`host_count_fallback`), as fast as they go anywhere, and the law takes over from there.
+//!
+//! # Silence of some
+//!
 //! Where only some hosts of a zone fall silent, the others speak for it (`load_aware::averages`). A
 //! host that repeats one number forever cannot be told from one whose load is steady.
 //!
@@ -124,6 +131,8 @@ pub struct ControllerSettings {
     pub start_by_host_count: bool,
     /// Part of the influence of measured demand that is in force, 0.0 to 1.0.
     pub feed_forward: f64,
+    /// Shares go to host counts instead of where the law says, as fast as they always may.
+    pub by_host_count: bool,
 }
 
 impl From<&LoadAwareLocality> for ControllerSettings {
@@ -136,6 +145,7 @@ impl From<&LoadAwareLocality> for ControllerSettings {
             band: BAND,
             start_by_host_count: settings.cold_start() == ColdStart::HostCount,
             feed_forward: settings.feed_forward_part(),
+            by_host_count: false,
         }
     }
 }
@@ -222,6 +232,14 @@ impl Flow {
 }
 
 impl Convergent {
+    /// Starts with these shares, which are in force.
+    pub fn starting_with(shares: impl Iterator<Item = (Locality, f64)>) -> Self {
+        Self {
+            flows: shares.map(|(at, share)| (at, Flow::new(share))).collect(),
+            pull: 0.0,
+        }
+    }
+
     /// Runs one tick. Slot 0 is the local locality if `has_local_locality`. `feed_forward` has the
     /// shares that measured demand calls for, if known.
     pub fn tick(
@@ -256,7 +274,11 @@ impl Convergent {
         if is_silent && feed_forward.is_some() {
             silence::divide_rest(&mut wanted, slots, &unmeasured);
         }
-        wanted = limits.apply(wanted);
+        wanted = if controls.by_host_count {
+            limits.by_hosts()
+        } else {
+            limits.apply(wanted)
+        };
         for (flow, _) in flows
             .iter_mut()
             .zip(&limits.hosts)

@@ -18,6 +18,13 @@ use crate::model::locality::Locality;
 /// Time constant with which requests are forgotten. A locality that recovered is used again after
 /// about twice this time.
 const MEMORY: Duration = Duration::from_secs(10);
+/// Requests to a locality that are not forgotten before there are newer ones: where few requests
+/// go, those of the last seconds say next to nothing.
+const FEW: f64 = 30.0;
+
+/// How long a locality counts as full after its last report of that: a policy that relieves it at
+/// once sees it idle before its failures are forgotten.
+const STILL_FULL: Duration = Duration::from_secs(5);
 
 /// Failed share, beyond that of another zone, from which a zone fails.
 const FAILS_FROM: f64 = 0.2;
@@ -35,6 +42,22 @@ pub(crate) struct Requests {
     pub(crate) failed: f64,
 }
 
+impl Requests {
+    const fn times(self, factor: f64) -> Self {
+        Self {
+            ended: factor * self.ended,
+            failed: factor * self.failed,
+        }
+    }
+
+    pub(crate) const fn plus(self, other: Self) -> Self {
+        Self {
+            ended: self.ended + other.ended,
+            failed: self.failed + other.failed,
+        }
+    }
+}
+
 /// What is known of one locality at a tick.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Sample {
@@ -42,40 +65,117 @@ pub(crate) struct Sample {
     pub(crate) own: Requests,
     /// Requests and errors per second that its hosts report.
     pub(crate) reported: Requests,
+    /// Its hosts report that they are full.
+    pub(crate) is_full: bool,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct FailingLocalities {
-    own: BTreeMap<Locality, Requests>,
+    known: BTreeMap<Locality, Known>,
     failing: BTreeSet<Locality>,
+}
+
+/// What is remembered of one locality.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    own: Requests,
+    reported: Requests,
+    /// Own requests, of which the last few are not forgotten before there are newer ones.
+    lately: Requests,
+    /// For how long it still counts as full.
+    full: Duration,
+}
+
+impl Known {
+    fn next(self, sample: Sample, period: Duration) -> Self {
+        let kept = (-period.as_secs_f64() / MEMORY.as_secs_f64()).exp();
+        let few = (FEW / self.lately.ended.max(FEW)).max(kept);
+        // Rates mean more the longer they last; hosts average them over seconds, too.
+        let seconds = MEMORY.as_secs_f64();
+        Self {
+            own: self.own.times(kept).plus(sample.own),
+            reported: sample.reported.times(seconds),
+            lately: self.lately.times(few).plus(sample.own),
+            full: if sample.is_full {
+                STILL_FULL
+            } else {
+                self.full.saturating_sub(period)
+            },
+        }
+    }
+
+    /// Returns the failed share at the lower end of what chance allows, by the signal that knows of
+    /// more failures. A locality that fails because it is full is relieved by every policy that
+    /// follows its reports.
+    fn fails_at_least(&self) -> f64 {
+        if !self.full.is_zero() {
+            return 0.0;
+        }
+        let share = |requests: Requests| {
+            let certain = requests.failed - CONFIDENCE * requests.failed.sqrt();
+            certain.max(0.0) / requests.ended.max(1.0)
+        };
+        share(self.own).max(share(self.reported))
+    }
+
+    /// Returns the own requests; those that hosts report, if there are none.
+    const fn lately(&self) -> Requests {
+        if self.lately.ended >= 1.0 {
+            return self.lately;
+        }
+        self.reported
+    }
 }
 
 impl FailingLocalities {
     /// Takes the samples of all localities of a priority, `period` after the last ones.
     pub(crate) fn tick(&mut self, samples: &[(&Locality, Sample)], period: Duration) {
-        let kept = (-period.as_secs_f64() / MEMORY.as_secs_f64()).exp();
-        let remembered = |&(locality, sample): &(&Locality, Sample)| {
-            let before = self.own.get(locality).copied().unwrap_or_default();
-            let own = Requests {
-                ended: kept * before.ended + sample.own.ended,
-                failed: kept * before.failed + sample.own.failed,
-            };
-            (locality.clone(), own)
+        let next = |&(locality, sample): &(&Locality, Sample)| {
+            let before = self.known.get(locality).copied().unwrap_or_default();
+            (locality.clone(), before.next(sample, period))
         };
-        self.own = samples.iter().map(remembered).collect();
-        let own: Vec<Requests> = samples.iter().map(|(at, _)| self.own[*at]).collect();
-        // Rates mean more the longer they last; hosts average them over seconds, too.
-        let reported = samples.iter().map(|(_, sample)| Requests {
-            ended: sample.reported.ended * MEMORY.as_secs_f64(),
-            failed: sample.reported.failed * MEMORY.as_secs_f64(),
-        });
-        let reported: Vec<Requests> = reported.collect();
+        self.known = samples.iter().map(next).collect();
+        let known = || samples.iter().map(|(at, _)| self.known[*at]);
+        let own: Vec<Requests> = known().map(|known| known.own).collect();
+        let reported: Vec<Requests> = known().map(|known| known.reported).collect();
         let localities = samples.iter().enumerate();
         let failing = localities.filter(|&(index, &(locality, _))| {
             let fails_already = self.failing.contains(locality);
             fails(&own, index, fails_already) || fails(&reported, index, fails_already)
         });
         self.failing = failing.map(|(_, (at, _))| (*at).clone()).collect();
+    }
+
+    /// Whether requests to a locality fail, beyond chance.
+    pub(crate) fn fails_to(&self, locality: &Locality) -> bool {
+        let known = self.known.get(locality);
+        known.is_some_and(|known| known.fails_at_least() > 0.0)
+    }
+
+    /// Returns the part of this data plane's requests that fails because `shares` are not those of
+    /// host counts, at the lower end of what chance allows. Entries are a locality, its share, and
+    /// its share by host counts.
+    pub(crate) fn excess<'a>(
+        &self,
+        shares: impl Iterator<Item = (&'a Locality, f64, f64)> + Clone,
+    ) -> f64 {
+        let known = |locality| self.known.get(locality).copied().unwrap_or_default();
+        let gains = shares
+            .clone()
+            .filter(|(_, share, by_hosts)| share > by_hosts);
+        let failed =
+            gains.map(|(at, share, by_hosts)| (share - by_hosts) * known(at).fails_at_least());
+        let failed: f64 = failed.sum();
+        // What the same requests would fail where host counts send them: localities that few
+        // requests reach are judged together.
+        let (mut moved, mut fails, mut ended) = (0.0, 0.0, 0.0);
+        for (at, share, by_hosts) in shares.filter(|(_, share, by_hosts)| share < by_hosts) {
+            let requests = known(at).lately();
+            moved += by_hosts - share;
+            fails += (by_hosts - share) * requests.failed / requests.ended.max(1.0);
+            ended += requests.ended;
+        }
+        failed - fails - moved * RULE_OF_THREE / (ended + RULE_OF_THREE)
     }
 
     pub(crate) const fn localities(&self) -> &BTreeSet<Locality> {
@@ -127,6 +227,7 @@ mod tests {
         let sample = |rates: &Rates| Sample {
             own: requests(rates[0]),
             reported: requests(rates[1]),
+            is_full: false,
         };
         let samples: Vec<_> = zones.iter().zip(rates.iter().map(sample)).collect();
         failing.tick(&samples, Duration::from_secs(1));

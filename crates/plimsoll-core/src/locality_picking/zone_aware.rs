@@ -107,6 +107,17 @@ pub struct Residual {
 /// capacity in few zones, which would get all the requests that spill.
 const FINE_PARTS: u64 = 1_000_000_000;
 
+/// What `OBSERVED_LOAD` has to do with a split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Observed {
+    /// Nothing.
+    Unused,
+    /// Host counts decide, and probes show how fast the other localities respond.
+    Learning,
+    /// Response times decide.
+    Decides,
+}
+
 /// Result of one regeneration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ZoneRouting {
@@ -116,7 +127,7 @@ pub struct ZoneRouting {
     /// Shares per upstream slot. Empty if a precondition failed.
     pub percentages: Vec<Percentages>,
     /// Whether the split comes from `OBSERVED_LOAD` instead of the percentages.
-    pub observed: bool,
+    pub observed: Observed,
     /// Localities whose requests fail, because of which host counts take the place of
     /// `OBSERVED_LOAD` (decision 0038).
     pub failing: Vec<Locality>,
@@ -129,7 +140,7 @@ impl ZoneRouting {
             state: ZoneState::NoLocalityRouting(reason),
             preconditions: Vec::new(),
             percentages: Vec::new(),
-            observed: false,
+            observed: Observed::Unused,
             failing: Vec::new(),
         }
     }
@@ -143,11 +154,16 @@ impl ZoneRouting {
     /// Replaces the split by the shares of a controller: the first is kept in slot 0, and the rest
     /// is distributed in proportion. No effect while zone-aware routing is off.
     #[must_use]
-    pub fn with_shares(mut self, shares: &[f64], has_local_locality: bool) -> Self {
+    pub fn with_shares(
+        mut self,
+        shares: &[f64],
+        has_local_locality: bool,
+        observed: Observed,
+    ) -> Self {
         if !self.is_active() || shares.len() != self.percentages.len() {
             return self;
         }
-        self.observed = true;
+        self.observed = observed;
         let kept = shares
             .first()
             .filter(|_| has_local_locality)
@@ -294,7 +310,7 @@ pub fn regenerate(
             state,
             preconditions,
             percentages: Vec::new(),
-            observed: false,
+            observed: Observed::Unused,
             failing: Vec::new(),
         };
     }
@@ -313,7 +329,7 @@ pub fn regenerate(
         state,
         preconditions,
         percentages: shares.iter().map(basis_points).collect(),
-        observed: false,
+        observed: Observed::Unused,
         failing: Vec::new(),
     }
 }

@@ -220,6 +220,27 @@ fn traffic_leaves_a_zone_that_queues_and_returns() {
     assert!(setup.share("a") > 0.95, "local again: {:?}", setup.shares());
 }
 
+/// By host counts zone a keeps half of its requests: two thirds of the proxies are there, and a
+/// third of the hosts. Its own response times alone say nothing about the others.
+#[test]
+fn host_counts_decide_until_all_localities_have_answered() {
+    let mut setup = Setup::without_fleet(settings(|_| ()));
+    let fleet = [("a", 4, 1), ("b", 1, 1), ("c", 1, 1)];
+    let fleet = assignment(&fleet, 0);
+    setup.balancer.handle_fleet_assignment(fleet, setup.now);
+    setup.assign(&THREE);
+    for answering in [&[("a", 10)][..], &[("a", 10), ("b", 10)]] {
+        setup.serve(answering, 60);
+        let kept = setup.share("a");
+        assert!((0.48..0.51).contains(&kept), "{answering:?}: {kept}");
+        assert!(setup.share("c") > 0.2, "{:?}", setup.shares());
+        let reason = setup.snapshot().explain().reason;
+        assert!(reason.contains("until this proxy knows"), "{reason}");
+    }
+    setup.serve(&[("a", 10), ("b", 10), ("c", 10)], 600);
+    assert!(setup.share("a") > 0.9, "{:?}", setup.shares());
+}
+
 #[test]
 fn a_zone_that_loses_its_last_healthy_host_gets_nothing_at_once() {
     for zone in ["a", "b"] {

@@ -75,7 +75,7 @@ impl Limits {
     }
 
     /// Returns the shares of a locality's part of the hosts.
-    fn by_hosts(&self) -> Vec<f64> {
+    pub(super) fn by_hosts(&self) -> Vec<f64> {
         let total: f64 = self.hosts.iter().sum();
         let share = |hosts: &f64| if total > 0.0 { hosts / total } else { 0.0 };
         self.hosts.iter().map(share).collect()

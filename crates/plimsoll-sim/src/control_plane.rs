@@ -25,7 +25,11 @@ pub(crate) struct ControlPlane {
 }
 
 impl ControlPlane {
-    pub(crate) fn new(scenario: &Scenario, demand_key: DemandKey) -> Result<Self, FieldError> {
+    pub(crate) fn new(
+        scenario: &Scenario,
+        demand_key: DemandKey,
+        now: u64,
+    ) -> Result<Self, FieldError> {
         let settings = &scenario.control_plane;
         let config = PlannerConfig::try_new(PlannerConfigParts {
             tau: settings.planner.tau.map(|duration| duration.0),
@@ -38,7 +42,7 @@ impl ControlPlane {
         })
         .map_err(|error| error.under("control_plane"))?;
         Ok(Self {
-            planner: Planner::new(config, Instant::ORIGIN),
+            planner: Planner::new(config, Instant::from_nanos(now)),
             demand_key,
         })
     }
@@ -124,7 +128,7 @@ mod tests {
     /// Runs one proxy in each zone; zone a sends half of its 100 requests/s to b, the others stay.
     fn fractions(demand_key: DemandKey) -> Vec<u64> {
         let scenario = Scenario::try_new(three_zones()).unwrap();
-        let mut control = ControlPlane::new(&scenario, demand_key).unwrap();
+        let mut control = ControlPlane::new(&scenario, demand_key, 0).unwrap();
         let flows = [[50, 50, 0], [0, 50, 0], [0, 0, 50]];
         let mut newest = None;
         for round in 1..=3_u64 {
@@ -165,7 +169,7 @@ mod tests {
     #[test]
     fn plans_are_held_back_during_warm_up() {
         let scenario = Scenario::try_new(three_zones()).unwrap();
-        let mut control = ControlPlane::new(&scenario, DemandKey::Reporter).unwrap();
+        let mut control = ControlPlane::new(&scenario, DemandKey::Reporter, 0).unwrap();
         let stats = ClusterStats {
             cluster_name: CLUSTER.into(),
             upstream_locality_stats: Vec::new(),

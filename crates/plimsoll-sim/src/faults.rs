@@ -8,7 +8,16 @@ use crate::scenario::{EventKind, HostFailure, Scenario, ScenarioEvent};
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Faults {
     pub(crate) zones: Vec<ZoneFaults>,
+    links: Vec<LinkFault>,
     pub(crate) control_plane_down: bool,
+}
+
+/// How requests from one zone to another fail.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct LinkFault {
+    from: usize,
+    to: usize,
+    failure: HostFailure,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -52,6 +61,7 @@ impl Faults {
         };
         let mut faults = Self {
             zones: vec![intact; scenario.zones.len()],
+            links: Vec::new(),
             control_plane_down: false,
         };
         for event in scenario.events.iter().filter(|event| event.is_on(at)) {
@@ -68,9 +78,23 @@ impl Faults {
             EventKind::Capacity { zones, factor } => {
                 each(zones, &|zone| zone.capacity_factor *= factor);
             }
-            EventKind::ControlPlaneOutage => self.control_plane_down = true,
+            EventKind::ControlPlaneOutage { .. } => self.control_plane_down = true,
             EventKind::Fail { zones, failure } => {
                 each(zones, &|zone| zone.failing = Some(*failure));
+            }
+            EventKind::FailLinks {
+                from,
+                zones,
+                failure,
+            } => {
+                let pairs = from
+                    .iter()
+                    .flat_map(|&from| zones.iter().map(move |&to| (from, to)));
+                self.links.extend(pairs.map(|(from, to)| LinkFault {
+                    from,
+                    to,
+                    failure: *failure,
+                }));
             }
             EventKind::LoseHosts { zones } => each(zones, &|zone| zone.hosts_lost = true),
             EventKind::LoseZone { zones } => each(zones, &|zone| {
@@ -81,9 +105,18 @@ impl Faults {
             EventKind::Unhealthy { zones, hosts } => {
                 each(zones, &|zone| zone.unhealthy = zone.unhealthy.max(*hosts));
             }
-            // The workload applies changes of demand.
-            EventKind::Demand { .. } | EventKind::Shares { .. } => {}
+            // The workload applies changes of demand, and the world restarts proxies.
+            EventKind::Demand { .. }
+            | EventKind::RestartProxies { .. }
+            | EventKind::Shares { .. } => {}
         }
+    }
+
+    /// Returns how requests from one zone to another fail.
+    pub(crate) fn link(&self, from: usize, to: usize) -> Option<HostFailure> {
+        let mut links = self.links.iter();
+        let link = links.find(|link| link.from == from && link.to == to);
+        link.map(|link| link.failure)
     }
 
     /// Returns the requests per second that the usable hosts of each zone can serve.
@@ -181,6 +214,27 @@ mod tests {
                 "hosts of b answer 25 % of the requests with errors",
                 "hosts of c take 4 times as long",
             ]
+        );
+    }
+
+    #[test]
+    fn links_fail_for_the_proxies_of_some_zones() {
+        let scenario = scenario(
+            "[[event]]\nat = \"1s\"\nfail = { zone = \"b\", from = \"a\", how = \"hang\", \
+             for = \"8s\" }\n",
+        );
+        let links = |second| {
+            let faults = at(&scenario, second);
+            let is_cut = |(from, to)| faults.link(from, to).is_some();
+            [(0, 1), (1, 0), (2, 1), (1, 1)].map(is_cut)
+        };
+        assert_eq!(links(0), [false; 4]);
+        assert_eq!(links(1), [true, false, false, false]);
+        assert_eq!(links(9), [false; 4]);
+        assert_eq!(at(&scenario, 1).capacity(&scenario), [120.0; 3]);
+        assert_eq!(
+            scenario.describe(&scenario.events[0].kind),
+            "hosts of b do not answer all requests from a"
         );
     }
 

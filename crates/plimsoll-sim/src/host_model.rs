@@ -151,11 +151,19 @@ impl Hosts {
         }
     }
 
-    /// Serves a request that arrives at `at`, or fails it.
-    pub(crate) fn serve(&mut self, host: usize, at: u64) -> Served {
+    /// Serves a request that arrives at `at`, or fails it. `link` is how requests of its proxy to
+    /// the host's zone fail.
+    pub(crate) fn serve(&mut self, host: usize, link: Option<HostFailure>, at: u64) -> Served {
         let ModeledHost {
-            capacity, failure, ..
+            position,
+            capacity,
+            failure,
+            ..
         } = self.hosts[host];
+        let link = link.filter(|link| position < link.hosts);
+        if let Some(failed) = link.and_then(|failure| self.fail(failure, at)) {
+            return failed;
+        }
         if capacity <= 0.0 {
             let outcome = Outcome::Dead;
             return Served { at, outcome };

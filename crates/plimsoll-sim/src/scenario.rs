@@ -214,6 +214,20 @@ impl ScenarioEvent {
         self.from <= at && at < self.until && (at - self.from) % self.every < self.every / 2
     }
 
+    /// Whether the control plane is restarted at this time, without memory.
+    pub(crate) const fn forgets_at(&self, at: u64) -> bool {
+        matches!(self.kind, EventKind::ControlPlaneOutage { forgets: true }) && self.until == at
+    }
+
+    /// Returns the zones whose proxies restart at this time.
+    pub(crate) fn restarts_at(&self, at: u64) -> impl Iterator<Item = usize> {
+        let zones = match &self.kind {
+            EventKind::RestartProxies { zones } if self.from == at => zones.as_slice(),
+            _ => &[],
+        };
+        zones.iter().copied()
+    }
+
     /// Returns the times before `end` at which it begins, pauses, goes on or ends.
     fn changes(&self, end: u64) -> impl Iterator<Item = u64> {
         let (from, half, until) = (self.from, (self.every / 2).max(1), self.until);
@@ -229,7 +243,10 @@ pub(crate) enum EventKind {
         zones: Vec<usize>,
         factor: f64,
     },
-    ControlPlaneOutage,
+    ControlPlaneOutage {
+        /// The end is a restart without memory.
+        forgets: bool,
+    },
     Demand {
         zones: Vec<usize>,
         factor: f64,
@@ -239,10 +256,19 @@ pub(crate) enum EventKind {
         zones: Vec<usize>,
         failure: HostFailure,
     },
+    /// Requests from proxies of the zones `from` to hosts of `zones` fail.
+    FailLinks {
+        from: Vec<usize>,
+        zones: Vec<usize>,
+        failure: HostFailure,
+    },
     LoseHosts {
         zones: Vec<usize>,
     },
     LoseZone {
+        zones: Vec<usize>,
+    },
+    RestartProxies {
         zones: Vec<usize>,
     },
     Shares {
@@ -399,13 +425,29 @@ impl Scenario {
             EventKind::Capacity { zones, factor } => {
                 format!("capacity of {} × {factor}", names(zones))
             }
-            EventKind::ControlPlaneOutage => "the control plane is unreachable".into(),
+            EventKind::ControlPlaneOutage { forgets: false } => {
+                "the control plane is unreachable".into()
+            }
+            EventKind::ControlPlaneOutage { forgets: true } => {
+                "the control plane is down, and then knows nothing".into()
+            }
             EventKind::Demand { zones, factor, .. } => {
                 format!("demand of {} × {factor}", names(zones))
             }
             EventKind::Fail { zones, failure } => self.describe_failure(&names(zones), failure),
+            EventKind::FailLinks {
+                from,
+                zones,
+                failure,
+            } => {
+                let failure = self.describe_failure(&names(zones), failure);
+                format!("{failure} from {}", names(from))
+            }
             EventKind::LoseHosts { zones } => format!("hosts of {} are lost", names(zones)),
             EventKind::LoseZone { zones } => format!("{} is lost", names(zones)),
+            EventKind::RestartProxies { zones } => {
+                format!("proxies of {} restart", names(zones))
+            }
             EventKind::Shares { .. } => "demand is redistributed".into(),
             EventKind::StopReports { zones } => format!("hosts of {} do not report", names(zones)),
             EventKind::Unhealthy { zones, hosts } => {

@@ -142,7 +142,7 @@ impl<'a> World<'a> {
         let upstream = topology::upstream(scenario, &faults, policy.is_oracle())?;
         let fleet = topology::fleet(scenario, &faults, true_demand)?;
         let mut control = match policy.demand_key() {
-            Some(demand_key) => Some(ControlPlane::new(scenario, demand_key)?),
+            Some(demand_key) => Some(ControlPlane::new(scenario, demand_key, 0)?),
             None => None,
         };
         if let Some(control) = &mut control {

@@ -76,7 +76,12 @@ fn one_event(
         effects.push((EventKind::StopReports { zones }, event.r#for));
     }
     if let Some(event) = &parts.control_plane_outage {
-        effects.push((EventKind::ControlPlaneOutage, event.r#for));
+        let forgets = event.forgets;
+        effects.push((EventKind::ControlPlaneOutage { forgets }, event.r#for));
+    }
+    if let Some(event) = &parts.restart_proxies {
+        let zones = names.of_or_all(event.zone.as_deref(), "restart_proxies.zone")?;
+        effects.push((EventKind::RestartProxies { zones }, None));
     }
     let mut effects = effects.into_iter();
     match (effects.next(), effects.next()) {
@@ -128,6 +133,10 @@ fn fail_event(parts: &FailEventParts, names: &Names) -> Result<EventKind, FieldE
     if parts.share.is_some() && slow {
         return Err(FieldError::new("fail.share", "slow hosts fail no requests"));
     }
+    if parts.from.is_some() && slow {
+        let reason = "hosts are slow for all proxies";
+        return Err(FieldError::new("fail.from", reason));
+    }
     if parts.factor.is_some() && !slow {
         return Err(FieldError::new("fail.factor", "only slow hosts have one"));
     }
@@ -154,9 +163,14 @@ fn fail_event(parts: &FailEventParts, names: &Names) -> Result<EventKind, FieldE
             None => 1.0,
         },
     };
-    Ok(EventKind::Fail {
-        zones: names.of(&parts.zone, "fail.zone")?,
-        failure,
+    let zones = names.of(&parts.zone, "fail.zone")?;
+    Ok(match &parts.from {
+        Some(from) => EventKind::FailLinks {
+            from: names.of(from, "fail.from")?,
+            zones,
+            failure,
+        },
+        None => EventKind::Fail { zones, failure },
     })
 }
 

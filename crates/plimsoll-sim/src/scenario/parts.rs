@@ -299,6 +299,8 @@ pub struct EventParts {
     pub stop_reports: Option<StopReportsEventParts>,
     /// The control plane neither receives nor sends anything.
     pub control_plane_outage: Option<OutageEventParts>,
+    /// Proxies are replaced by new ones, which know nothing.
+    pub restart_proxies: Option<RestartEventParts>,
 }
 
 /// The table `demand = { … }` of an event.
@@ -338,6 +340,9 @@ pub struct FailEventParts {
     /// `refuse` (connections are refused), `unreachable` (connections time out), `hang` (requests
     /// time out), `error` (a 500 at once) or `slow` (requests take longer).
     pub how: String,
+    /// A zone or a group of zones whose proxies alone fail to reach these hosts: the links between
+    /// zones are cut, or lose a part. Default all proxies. Not with `slow`.
+    pub from: Option<String>,
     /// Number of failing hosts per zone, counted from the first; default all.
     pub hosts: Option<u32>,
     /// Share of the requests to these hosts that fail; default all. Not with `slow`.
@@ -396,6 +401,17 @@ pub struct StopReportsEventParts {
 pub struct OutageEventParts {
     /// Duration; default until the end.
     pub r#for: Option<HumanDuration>,
+    /// Whether it is restarted at the end, and has to measure demand anew; default false.
+    pub forgets: bool,
+}
+
+/// The table `restart_proxies = { … }` of an event.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, default)]
+pub struct RestartEventParts {
+    /// A zone or a group of zones; default all.
+    pub zone: Option<String>,
 }
 
 /// An entry of `[[expect]]`: bounds on metrics of one policy, by the names of the JSON report.

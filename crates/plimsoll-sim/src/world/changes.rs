@@ -5,11 +5,12 @@
 use super::World;
 use super::capacity::Learning;
 use super::queue::Event;
-use crate::control_plane::report_phase;
+use crate::control_plane::{ControlPlane, report_phase};
 use crate::draws::{self, Purpose};
 use crate::faults::Faults;
 use crate::num;
 use crate::proxy::{self, Proxy};
+use crate::scenario::NEVER;
 use crate::topology;
 
 const ORACLE_PERIOD: u64 = num::SECOND;
@@ -94,23 +95,65 @@ impl World<'_> {
         let faults = Faults::at(self.scenario, self.now);
         self.hosts.apply(&faults);
         let before = std::mem::replace(&mut self.faults, faults);
+        let now = self.now;
+        let events = self.scenario.events.iter();
+        if before.control_plane_down
+            && !self.faults.control_plane_down
+            && events.clone().any(|event| event.forgets_at(now))
+        {
+            self.restart_control();
+        }
+        let restarted: Vec<usize> = events.flat_map(|event| event.restarts_at(now)).collect();
         for balancer in 0..self.balancers.len() {
-            let slot = &mut self.balancers[balancer];
-            let lost = self.faults.zones[slot.zone].proxies_lost;
-            if lost {
-                if let Some(mut proxy) = slot.proxy.take() {
-                    slot.ignored.extend(proxy.take_ignored_zones(self.now));
-                    if let Some(control) = &mut self.control {
-                        control.handle_disconnect(&proxy.node, self.now);
-                    }
-                }
-            } else if before.zones[slot.zone].proxies_lost {
+            let zone = self.balancers[balancer].zone;
+            let (was_lost, is_lost) = (
+                before.zones[zone].proxies_lost,
+                self.faults.zones[zone].proxies_lost,
+            );
+            let restarts = restarted.contains(&zone);
+            if is_lost || restarts {
+                self.stop(balancer);
+            }
+            if !is_lost && (was_lost || restarts) {
                 self.start(num::index(balancer));
             }
         }
         self.drain_planner();
         let known = self.now + self.scenario.host.detection;
         self.queue.post(known, Event::Detected(step));
+    }
+
+    fn stop(&mut self, balancer: usize) {
+        let slot = &mut self.balancers[balancer];
+        let Some(mut proxy) = slot.proxy.take() else {
+            return;
+        };
+        slot.ignored.extend(proxy.take_ignored_zones(self.now));
+        if let Some(control) = &mut self.control
+            && !self.faults.control_plane_down
+        {
+            control.handle_disconnect(&proxy.node, self.now);
+        }
+    }
+
+    /// Replaces the control plane by one that knows nothing but the endpoints, and sends those.
+    fn restart_control(&mut self) {
+        let Some(demand_key) = self.policy.demand_key() else {
+            return;
+        };
+        // Cannot fail: the same settings were accepted at the start.
+        let Ok(mut control) = ControlPlane::new(self.scenario, demand_key, self.now) else {
+            return;
+        };
+        control.handle_endpoints(&self.fleet, self.now);
+        self.control = Some(control);
+        self.planner_timer_at = NEVER;
+        self.plan = None;
+        self.sent_zones.clear();
+        self.deliver_cluster();
+        if self.policy.gets_fleet_weights(self.scenario) {
+            self.send_fleet();
+        }
     }
 
     /// Applies the changes of a step as detected by every balancer.

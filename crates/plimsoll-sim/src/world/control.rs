@@ -71,7 +71,7 @@ impl World<'_> {
     }
 
     /// Sends the assignment of the fleet to all proxies.
-    fn send_fleet(&mut self) {
+    pub(super) fn send_fleet(&mut self) {
         let fleet = self.sent_fleet();
         for balancer in 0..self.balancers.len() {
             if let Some(proxy) = &mut self.balancers[balancer].proxy {

@@ -78,7 +78,8 @@ impl World<'_> {
         let number = topology::host_number(host.address());
         let to = self.hosts.zone(number);
         let delay = self.network.delay(zone == to);
-        let served = self.hosts.serve(number, now + delay);
+        let link = self.faults.link(zone, to);
+        let served = self.hosts.serve(number, link, now + delay);
         let data_plane = self.scenario.balancer.data_plane;
         let state = match served.outcome {
             Outcome::Unconnected if data_plane == DataPlane::Plimsoll => {

@@ -118,10 +118,9 @@ fn policies_that_follow_reports_fail_no_more_requests_than_weights_by_host_count
 }
 
 /// The hot zone fails: three fifths of the requests are its own, and stay there by default.
-/// Hosts that hang are left out: under HEADROOM their zone still keeps what is its own.
 #[test]
 fn a_hot_zone_that_fails_does_not_keep_its_requests() {
-    for how in ["error", "refuse"] {
+    for how in ["error", "refuse", "hang"] {
         let fail = [format!("zone = \"a\", how = \"{how}\"")];
         let mut parts = rig([60.0, 20.0, 20.0], 0.5);
         parts.event = dead_zone("plimsoll", &fail).event;
@@ -249,6 +248,46 @@ fn traffic_is_level_again_after_a_failure() {
         let hot = |second| utilization(&report, Policy::LrsByReporter, "a", second);
         assert!(hot(39) < 0.54, "{}", hot(39));
         assert!(hot(140) < 0.54, "{data_plane}: {}", hot(140));
+    }
+}
+
+/// What restarts knows nothing: host counts decide until demand is measured again, or proxies have
+/// been told.
+#[test]
+fn demand_is_followed_again_after_a_restart() {
+    let restarts = [
+        (
+            "envoy",
+            "control_plane_outage = { for = \"5s\", forgets = true }",
+        ),
+        ("plimsoll", "restart_proxies = { zone = \"a\" }"),
+    ];
+    for (data_plane, restart) in restarts {
+        let mut parts = dead_zone(data_plane, &[]);
+        parts.zone = rig([60.0, 20.0, 20.0], 0.5).zone;
+        parts.event = events(&format!("[[event]]\nat = \"60s\"\n{restart}\n"));
+        let report = report(&parts, &[Policy::LrsByReporter]);
+        let hot = |second| utilization(&report, Policy::LrsByReporter, "a", second);
+        assert!(hot(59) < 0.54, "{data_plane}: {}", hot(59));
+        let highest = (60..75).map(hot).fold(0.0, f64::max);
+        assert!(highest > 0.55, "{data_plane}: {highest}");
+        assert!(hot(140) < 0.54, "{data_plane}: {}", hot(140));
+    }
+}
+
+/// The network between two zones fails, and both zones work.
+#[test]
+fn a_link_that_is_cut_fails_no_more_requests_than_by_host_counts() {
+    for data_plane in ["envoy", "plimsoll"] {
+        for how in ["hang", "error", "refuse"] {
+            let fail = format!("zone = \"b\", from = \"a\", how = \"{how}\"");
+            let mut parts = dead_zone(data_plane, &[fail]);
+            parts.zone = rig([50.0, 20.0, 30.0], 0.5).zone;
+            parts.measure_from = Some(HumanDuration::from_secs(TIMED_OUT));
+            let [counts, measured] = failed(&parts);
+            assert!(counts < 0.001, "host counts keep all local: {counts}");
+            assert!(measured <= 0.01, "{data_plane}, {how}: {measured}");
+        }
     }
 }
 

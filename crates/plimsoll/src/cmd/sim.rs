@@ -98,7 +98,7 @@ Fields of a scenario:
                          weight_expiration_period
   [scale]                requests_per_sample, balancers_per_zone
   [[event]]              at, and one of demand, shares, lose_hosts, lose_zone, unhealthy,
-                         capacity, stop_reports, control_plane_outage
+                         capacity, stop_reports, control_plane_outage, restart_proxies
   [[expect]]             policy, at_most, at_least: metrics by their names in the JSON
 
 Unknown fields are errors. Example scenarios are in crates/plimsoll-sim/scenarios.

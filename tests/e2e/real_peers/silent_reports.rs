@@ -43,7 +43,8 @@ const BESIDE_CONTROL: [(&str, Policy); 3] = [
 ];
 /// Zones whose servers fall silent.
 const ALL: [usize; 3] = [0, 1, 2];
-/// Requests of each zone per tick after demand has moved.
+/// Requests of each zone per tick, and after demand has moved.
+const BEFORE: [u64; 3] = [3, 1, 1];
 const MOVED: [u64; 3] = [1, 1, 3];
 
 /// Runs a test of all data planes at the same time.
@@ -96,8 +97,9 @@ fn reasons(testbed: &ClosedLoop) -> Vec<String> {
     explanations.map(reason).collect()
 }
 
-/// Servers stop reporting while the zones are uneven, a second after demand has moved, and report
-/// again later: that moves nothing at once, because the zones are level.
+/// Servers stop reporting while the zones are uneven, a second after demand has moved. Demand moves
+/// back while they are silent, so that no last report and no last share is right when they report
+/// again: zones stay level from the first report on.
 fn silence_after_a_step(testbed: &ClosedLoop) {
     testbed.run_for(6);
     testbed.set_demand(MOVED);
@@ -108,7 +110,11 @@ fn silence_after_a_step(testbed: &ClosedLoop) {
     for reason in reasons(testbed) {
         assert!(reason.starts_with(silent), "{reason}");
     }
+    testbed.set_demand(BEFORE);
+    becomes_level(testbed);
     testbed.silence(&[]);
+    let quality = testbed.measure(3);
+    assert!(is_level(&quality, STILL_LEVEL), "{quality:?}");
     wait_until("data planes use the new reports", || {
         let reasons = reasons(testbed);
         testbed.run_for(1);

@@ -45,7 +45,7 @@ pub(super) fn explore(size: Size, bounds: Bounds, flaw: Flaw) -> Outcome {
                     continue;
                 }
                 let mut checked = invariants::always(&world);
-                if digest % bounds.settled == 0 {
+                if digest.is_multiple_of(bounds.settled) {
                     checked = checked.and_then(|()| invariants::in_the_end(&mut world));
                 }
                 if let Err(problem) = checked {
@@ -83,7 +83,7 @@ pub(super) fn walk(
         // Faults are the larger part of what may happen; as many of all other actions happen.
         let (faults, quiet): (Vec<_>, Vec<_>) =
             actions.into_iter().partition(|action| action.is_fault());
-        let of = if next(&mut random) % 3 == 0 {
+        let of = if next(&mut random).is_multiple_of(3) {
             faults
         } else {
             quiet

@@ -88,7 +88,7 @@ mod tests {
     const TEXT: &str = r#"
         title = "three zones"
         duration = "10s"
-        policies = ["locality_weights"]
+        policies = ["none"]
         [traffic]
         requests_per_second = 200
         [[zone]]

@@ -401,7 +401,7 @@ pub struct StopReportsEventParts {
 pub struct OutageEventParts {
     /// Duration; default until the end.
     pub r#for: Option<HumanDuration>,
-    /// Whether it is restarted at the end, and has to measure demand anew; default false.
+    /// Whether it is restarted at the end, and has to measure demand again; default false.
     pub forgets: bool,
 }
 

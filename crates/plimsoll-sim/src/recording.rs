@@ -178,7 +178,8 @@ mod tests {
         assert_eq!(demand.rates(20 * num::SECOND), [100.0, 25.0, 25.0]);
         assert_eq!(demand.rates(30 * num::SECOND), [100.0, 25.0, 25.0]);
         let report = crate::run(&replayed.with_policies(vec![Policy::None]), |_| {}).unwrap();
-        // Half of 100, and 50: 100 requests per second for 20 s. Those in flight at the end do not count.
+        // Half of 100, and 50: 100 requests per second for 20 s. Those in flight at the end do not
+        // count.
         let requests = report.policies[0].metrics.requests;
         assert!(requests.abs_diff(2000) < 50, "{requests}");
     }

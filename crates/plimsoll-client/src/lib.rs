@@ -159,6 +159,7 @@ pub use plimsoll_xds::upstream::{
     UpstreamOptions, UpstreamTls,
 };
 pub use request::body::{RequestBody, ResponseBody};
+#[cfg(any(feature = "tonic", feature = "reqwest"))]
 pub use request::deadline_body::DeadlineBody;
 pub use request::options::{RequestOptions, RetryPolicy};
 #[cfg(feature = "unstable-proxy")]

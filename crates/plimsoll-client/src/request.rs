@@ -4,6 +4,7 @@ pub(crate) mod admission;
 pub(crate) mod attempt_span;
 pub(crate) mod body;
 pub(crate) mod call;
+#[cfg(any(feature = "tonic", feature = "reqwest"))]
 pub(crate) mod deadline_body;
 pub(crate) mod destination;
 pub(crate) mod options;

@@ -3,9 +3,10 @@
 //! `/api/v1/audit`. Every entry is also a line of the log and an event of the dashboard.
 //!
 //! `diff` compares configurations, `describe` has the texts and log lines, `relayed` collects
-//! changes of a relayed server, `files` keeps entries on disk as `record` has them. The writer begins an entry when it applies a change, and names the
-//! discovery streams whose resources change; the streams report when their client has accepted all
-//! of it (ACK), or refused something (NACK).
+//! changes of a relayed server, `files` keeps entries on disk as `record` has them. The writer
+//! begins an entry when it applies a change, and names the discovery streams whose resources
+//! change; the streams report when their client has accepted all of it (ACK), or refused something
+//! (NACK).
 
 mod describe;
 mod diff;
@@ -261,8 +262,8 @@ impl Audit {
     /// Returns all entries, newest first, with those of earlier processes.
     pub fn records(&self) -> Vec<AuditRecord> {
         let origin = Clock::system().unix_origin();
-        let own = self.all();
-        let own = own.iter().map(|entry| AuditRecord::of(entry, origin));
+        let entries = self.all();
+        let own = entries.iter().map(|entry| AuditRecord::of(entry, origin));
         own.chain(self.earlier.iter().rev().cloned()).collect()
     }
 

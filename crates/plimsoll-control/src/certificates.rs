@@ -49,9 +49,9 @@ pub struct Certificate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     Expired,
-    /// Within three days.
+    /// It ends within three days.
     Imminent,
-    /// Within two weeks.
+    /// It ends within two weeks.
     Soon,
     Fine,
 }

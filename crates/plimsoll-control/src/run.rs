@@ -249,11 +249,8 @@ impl Control {
             }
         }
         stopping.cancel();
-        for task in [Some(edits), Some(zones), store]
-            .into_iter()
-            .chain(admin)
-            .flatten()
-        {
+        let tasks = [Some(edits), Some(zones), store].into_iter().chain(admin);
+        for task in tasks.flatten() {
             let _ = task.await;
         }
         // The writer exits because the last handle has been dropped.

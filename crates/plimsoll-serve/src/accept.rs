@@ -39,7 +39,7 @@ pub struct ConnectionStats {
     over_limit: AtomicU64,
     over_peer_limit: AtomicU64,
     handshake_timeouts: AtomicU64,
-    /// By [`HandshakeFailure::index`].
+    /// One for each cause, in the order of [`HandshakeFailure::index`].
     handshake_failures: [AtomicU64; HandshakeFailure::ALL.len()],
     last_failed_handshake: watch::Sender<Option<FailedHandshake>>,
     handshake_timeout_log: Mutex<LogLimit>,

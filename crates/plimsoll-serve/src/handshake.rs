@@ -37,7 +37,7 @@ pub struct FailedHandshake {
 }
 
 impl HandshakeFailure {
-    /// All failures.
+    /// Every failure in the order of `index`, for metrics.
     pub const ALL: [Self; 7] = [
         Self::CertificateExpired,
         Self::UnknownIssuer,

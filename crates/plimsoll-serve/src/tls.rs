@@ -163,8 +163,8 @@ impl ClientTlsSettings {
 
     /// Returns until when the certificates can be used.
     pub fn expiries(&self) -> Vec<Expiry> {
-        let own = self.certificate.as_ref();
-        let own = own.and_then(|(chain, _)| chain.expiry(CertificateUse::Own));
+        let pair = self.certificate.as_ref();
+        let own = pair.and_then(|(chain, _)| chain.expiry(CertificateUse::Own));
         let ca = self.ca.expiry(CertificateUse::Authorities);
         own.into_iter().chain(ca).collect()
     }

@@ -63,8 +63,8 @@ impl From<String> for Valid {
     }
 }
 
-/// What is said about a valid file, or its faults. A fault names a file if it is in another one: in an
-/// included file or a certificate.
+/// What is said about a valid file, or its faults. A fault names a file if it is in another one: in
+/// an included file or a certificate.
 pub(crate) type Verdict = Result<Valid, Vec<FileError>>;
 
 impl Kind {

@@ -34,8 +34,8 @@ fn the_rules_of_axe_core_are_kept() {
         ("large", Documents::serve(large).0.to_string()),
         ("nothing", Documents::serve(nothing).0.to_string()),
     ];
-    let served = served.map(|(what, address)| (what, format!("http://{address}/")));
-    let all = served.into_iter().chain([("control", control.address())]);
+    let urls = served.map(|(what, address)| (what, format!("http://{address}/")));
+    let all = urls.into_iter().chain([("control", control.address())]);
     for (what, address) in all {
         for (size, name) in [(DESKTOP, "desktop"), (PHONE, "phone")] {
             let mut page = Page::open(&format!("rules-{what}-{name}"), &address, size);

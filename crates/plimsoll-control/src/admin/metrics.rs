@@ -287,8 +287,8 @@ pub static METRICS: [Metric; 115] = [
          (or no request in time), `handshake_failed` (TLS)"),
     Metric::new("plimsoll_control_handshakes_failed_total", Counter, &["listener", "reason"],
         "TLS handshakes that failed: `certificate_expired`, `unknown_issuer`, `no_certificate`, \
-         `certificate_invalid` of the client, `not_tls`, `refused_by_client` (it does not trust the \
-         certificate of the listener), `other`"),
+         `certificate_invalid` of the client, `not_tls`, `refused_by_client` (it does not trust \
+         the certificate of the listener), `other`"),
     Metric::new("plimsoll_control_certificate_expiry_timestamp_seconds", Gauge, &["of", "file"],
         "Unix time at which the loaded certificates end; `of` is `xds`, `admin`, `relay`, `store` \
          or `otlp`, `file` is `certificate` or `ca` (authorities)"),

@@ -1,5 +1,5 @@
-//! [`AuditRecord`]: an entry of the audit with the time of the wall clock, as the admin API shows it
-//! and as it is kept on disk.
+//! [`AuditRecord`]: an entry of the audit with the time of the wall clock, as the admin API shows
+//! it and as it is kept on disk.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -123,7 +123,7 @@ impl AgreedPlans {
         self.alone.insert(plan.scope.clone());
     }
 
-    /// Delivers a plan that has waited for the store in vain.
+    /// Delivers a plan that the store has not answered in time.
     pub(crate) fn deliver_alone(&mut self, plan: Arc<Plan>) -> Effect {
         self.handle_alone(&plan);
         Effect::Deliver(plan)

@@ -83,11 +83,11 @@ fn reported(hosts: HostList<'_>, settings: &LoadAwareLocality, now: Instant) -> 
         let is_valid = expiration.is_none_or(|expiration| age <= expiration);
         is_valid.then_some(rates)
     });
-    let rates = rates.map(|(requests, errors)| Requests {
+    let requests = rates.map(|(requests, errors)| Requests {
         ended: f64::from(requests),
         failed: f64::from(errors),
     });
-    rates.fold(Requests::default(), Requests::plus)
+    requests.fold(Requests::default(), Requests::plus)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "requests of a tick")]

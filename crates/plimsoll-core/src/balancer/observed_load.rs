@@ -201,11 +201,13 @@ impl PriorityState {
         let samples: Vec<_> = localities.clone().zip(samples).collect();
         let period = config.observed_load_period();
         self.failing.tick(&samples, period);
-        let shares = self.present_shares(config, table);
-        let shares = shares.unwrap_or_else(|| with_probes(by_host_count, config, table));
-        let shares = shares.into_iter().zip(by_host_count);
-        let slots = localities.zip(shares);
-        let slots: Vec<_> = slots.map(|(at, (share, by))| (at, share, *by)).collect();
+        let shares = self
+            .present_shares(config, table)
+            .unwrap_or_else(|| with_probes(by_host_count, config, table));
+        let slots: Vec<_> = localities
+            .zip(shares.into_iter().zip(by_host_count))
+            .map(|(at, (share, by))| (at, share, *by))
+            .collect();
         self.fallback.tick(&self.failing, &slots, period);
         if self.fallback.is_active() {
             self.shares.clear();

@@ -110,11 +110,11 @@ const FINE_PARTS: u64 = 1_000_000_000;
 /// What `OBSERVED_LOAD` has to do with a split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observed {
-    /// Nothing.
+    /// Another policy splits: response times are not considered.
     Unused,
     /// Host counts decide, and probes show how fast the other localities respond.
     Learning,
-    /// Response times decide.
+    /// The shares follow the response times of localities.
     Decides,
 }
 

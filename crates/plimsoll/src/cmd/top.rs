@@ -267,8 +267,8 @@ fn redraw(text: &str, rows: usize) -> String {
     };
     let mut frame = String::from("\u{1b}[H");
     for line in text.lines().take(shown) {
-        // Cleared before: behind the last column, the cursor stays on it, and its character would be
-        // cleared.
+        // Cleared before: behind the last column, the cursor stays on it, and its character would
+        // be cleared.
         frame.push_str("\u{1b}[K");
         frame.push_str(line);
         frame.push_str("\r\n");

@@ -1,5 +1,5 @@
-//! The history of the dashboard on disk, so that a restart does not forget it: a document every half
-//! minute, without what the history does not record, in a file that is bounded.
+//! The history of the dashboard on disk, so that a restart does not forget it: a document every
+//! half minute, without what the history does not record, in a file that is bounded.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};

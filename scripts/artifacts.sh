@@ -5,7 +5,7 @@
 #   plimsoll-VERSION-ARCH.tar.gz    the same files, for any Linux
 #   plimsoll-VERSION.cdx.json       bill of materials (CycloneDX)
 #   plimsoll-VERSION-ARCH.oci.tar   image in the layout of OCI
-#   SHA256SUMS                      checksums of all; a person signs them (docs/releasing.md)
+#   SHA256SUMS                      checksums of all; a person signs them (RELEASING.md)
 #
 # The same binary gives the same bytes: times are that of the commit, names are sorted, owners are root.
 set -euo pipefail

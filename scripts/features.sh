@@ -18,8 +18,8 @@ combinations_of() {
     plimsoll-orca) echo none ;;
     plimsoll-xds) echo none clock,oob messages driver tls ;;
     plimsoll-client)
-      echo none reqwest,metrics,prometheus,unstable-proxy reqwest-middleware tonic,xds,metrics,opentelemetry tls,xds,prometheus,unstable-proxy \
-        tls-aws-lc-rs,tonic,opentelemetry tls-ring,yaml,opentelemetry default
+      echo none reqwest,metrics,prometheus,unstable-proxy reqwest-middleware tonic,xds,metrics,opentelemetry \
+        tls,xds,unstable-proxy tls-aws-lc-rs,tonic,opentelemetry,prometheus tls-ring,yaml,opentelemetry default
       ;;
     # `plimsoll` without features. `etcd` without `schema` is in no build.
     plimsoll-control) echo schema ;;

@@ -321,8 +321,9 @@ fn every_alert_is_complete_and_documented() {
     let text = fs::read_to_string(repository().join("deploy/prometheus/plimsoll.rules.yaml"));
     let rules = manifests(&text.unwrap()).remove(0);
     let page = fs::read_to_string(repository().join("docs/runbook.md")).unwrap();
-    let sections = page.split("\n## ").skip(1);
-    let sections: BTreeMap<&str, &str> = sections
+    let sections: BTreeMap<&str, &str> = page
+        .split("\n## ")
+        .skip(1)
         .filter_map(|section| section.split_once("\n\n"))
         .collect();
     let mut alerts = BTreeSet::new();
@@ -336,10 +337,11 @@ fn every_alert_is_complete_and_documented() {
             assert!(annotations["summary"].is_string(), "{name} has no summary");
             let url = format!("http://localhost:18001/runbook?alert={name}");
             assert_eq!(annotations["runbook_url"], url.as_str(), "{name}");
-            let section = sections.get(name);
-            let section = section.unwrap_or_else(|| panic!("docs/runbook.md has no {name}"));
-            let first = section.split(". ").next().unwrap_or_default();
-            let first = first.to_lowercase();
+            let section = sections
+                .get(name)
+                .unwrap_or_else(|| panic!("docs/runbook.md has no {name}"));
+            let sentence = section.split(". ").next().unwrap_or_default();
+            let first = sentence.to_lowercase();
             assert!(first.contains(severity), "{name} is a {severity}: {first}");
             alerts.insert(name);
         }
@@ -347,13 +349,12 @@ fn every_alert_is_complete_and_documented() {
     let drills = [
         "tests/attacks/drills.rs",
         "crates/plimsoll-control/src/admin/tests/alerts.rs",
-    ];
-    let drills = drills.map(|path| fs::read_to_string(repository().join(path)).unwrap());
+    ]
+    .map(|path| fs::read_to_string(repository().join(path)).unwrap());
     for alert in &alerts {
         let call = format!(".fires(\"{alert}\")");
-        let mut drills = drills.iter();
         assert!(
-            drills.any(|text| text.contains(&call)),
+            drills.iter().any(|text| text.contains(&call)),
             "{alert} has no drill"
         );
     }

@@ -80,6 +80,8 @@ impl Document {
             member("notices", &state.notices),
             member("cost", &state.cost),
             member("replicas", &state.replicas),
+            member("evacuation", &state.evacuation),
+            member("links", &state.links),
             member("events", &state.events),
             member("actions", &state.actions),
             member("one_proxy", &state.one_proxy),

@@ -6,11 +6,14 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{Method, Request, StatusCode};
-use plimsoll_core::model::load_report::{ClusterStats, Node, UpstreamLocalityStats};
+use plimsoll_core::evacuation::{Illness, Suspect};
+use plimsoll_core::model::load_report::{
+    ClusterHostStats, ClusterStats, MetricStats, Node, UpstreamEndpointStats, UpstreamLocalityStats,
+};
 use plimsoll_core::model::locality::Locality;
 use plimsoll_core::time::Instant;
 use plimsoll_kubernetes::{ApiAccess, SourceOptions};
-use plimsoll_serve::{AdminOptions, serve};
+use plimsoll_serve::{AdminOptions, CertificateUse, Expiry, serve};
 use plimsoll_testing::tasks::{wait_to_see, wait_until};
 use plimsoll_xds::ads::message::{ErrorDetail, NodeMessage};
 use plimsoll_xds::ads::server::{Nack, TypeStatus};
@@ -32,10 +35,11 @@ mod pages;
 mod zones;
 
 use super::*;
+use crate::audit::Audit;
 use crate::config::{ConfigFile, ControlConfig};
 use crate::replicas::{StoreInput, StoreSnapshot};
 use crate::run::{Bound, Context};
-use crate::server::{Discovery, Handle, LoadReporting, start_replica};
+use crate::server::{Discovery, Handle, LoadReporting, start_with};
 use crate::sources::SourceId;
 use crate::store::ReplicaIdentity;
 
@@ -102,12 +106,16 @@ impl Control {
     }
 
     fn start(text: &str, replica: Option<&ReplicaIdentity>) -> Self {
+        Self::start_with(text, replica, Audit::default())
+    }
+
+    fn start_with(text: &str, replica: Option<&ReplicaIdentity>, audit: Audit) -> Self {
         let file = ConfigFile {
             name: "control.yaml".to_owned(),
             text: text.to_owned(),
         };
         let config = ControlConfig::parse(&file, &[]).unwrap();
-        let (writer, handle) = start_replica(Arc::new(config), replica);
+        let (writer, handle) = start_with(Arc::new(config), replica, audit);
         tokio::spawn(writer.run());
         let bound = Bound {
             xds: "127.0.0.1:18000".parse().unwrap(),
@@ -265,6 +273,93 @@ async fn planned() -> String {
     let target = "plimsoll_control_cluster_target_utilization_ratio{cluster=\"orders\"} 0.5";
     assert!(text.lines().any(|line| line == target), "{text}");
     text
+}
+
+/// What a proxy tells of a host of zone `a` that is half full with 300 requests per second.
+fn told_of(host: u8) -> UpstreamEndpointStats {
+    let utilization = MetricStats {
+        num_requests_finished_with_metric: 30,
+        total_metric_value: 15.0,
+    };
+    UpstreamEndpointStats {
+        address: ([10, 0, 0, host], 80).into(),
+        total_successful_requests: 30,
+        total_requests_in_progress: 0,
+        total_error_requests: 0,
+        total_issued_requests: 30,
+        load_metric_stats: [("cpu_utilization".into(), utilization)].into(),
+    }
+}
+
+/// Metrics of a control plane that keeps its audit, has a certificate, and learns the capacity of
+/// hosts.
+async fn learned() -> String {
+    let directory = tempfile::tempdir().unwrap();
+    let text = CONFIG.replace(
+        "{name: orders}",
+        "{name: orders}\n  capacity: {learned: {}}",
+    );
+    let control = Control::start_with(&text, None, Audit::kept_in(directory.path()).unwrap());
+    let certificate = || Expiry {
+        usage: CertificateUse::Own,
+        file: "tls.crt".to_owned(),
+        unix_seconds: 2_000_000_000,
+    };
+    let watched = move || vec![certificate()];
+    control.handle.certificates().watch("xds", watched);
+    let info = node("1", "a");
+    let _stream = discover(&control, info.clone()).await;
+    let mut session = report_to(&control, &info).await;
+    let report = async || {
+        let of_hosts = ClusterHostStats {
+            cluster_name: "orders".into(),
+            load_report_interval: Duration::from_millis(100),
+            endpoints: (1..=3).map(told_of).collect(),
+            localities: Vec::new(),
+        };
+        let reporter = &mut session.reporter;
+        reporter.report(&info.node, vec![stats("orders", 1)]).await;
+        reporter.report_hosts(vec![of_hosts]).await;
+        control.request(Method::GET, "/metrics", "").await.1
+    };
+    let median = r#"plimsoll_control_capacity_median_requests_per_second{cluster="orders"}"#;
+    let has_median = |page: &String| page.contains(median);
+    let page = wait_to_see("capacity is learned", report, has_median).await;
+    let typical: f64 = page
+        .lines()
+        .find_map(|line| line.strip_prefix(median)?.trim().parse().ok())
+        .unwrap();
+    assert!((590.0..610.0).contains(&typical), "{typical}");
+    for (state, hosts) in [("known", 3), ("unknown", 3)] {
+        let labels = format!(r#"{{cluster="orders",state="{state}"}}"#);
+        let line = format!("plimsoll_control_capacity_hosts{labels} {hosts}");
+        assert!(page.lines().any(|l| l == line), "{line} is not in\n{page}");
+    }
+    page
+}
+
+/// Metrics of a control plane with a zone that is ill and out of use.
+async fn drained() -> String {
+    let control = Control::new();
+    let body = json!({ "zone": "b", "reason": "power", "for": "30m", "step": "0s" });
+    let (status, answer) = zones::post(&control, "/api/v1/zones/drain", body).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    let suspect = Suspect {
+        zone: Locality::new("r1", "b", ""),
+        illness: Illness::Backends,
+        failed_share: 0.5,
+        elsewhere: 0.0,
+        is_one_host: false,
+    };
+    control.handle.suspect(vec![suspect], None).await.unwrap();
+    let (_, page) = control.request(Method::GET, "/metrics", "").await;
+    for line in [
+        r#"plimsoll_control_zone_drained_ratio{zone="b"} 1.0"#,
+        r#"plimsoll_control_zone_suspect{locality="r1/b",of="backends"} 1"#,
+    ] {
+        assert!(page.lines().any(|l| l == line), "{line} is not in\n{page}");
+    }
+    page
 }
 
 fn nacked_status() -> TypeStatus {
@@ -566,18 +661,15 @@ async fn every_metric_is_in_the_table() {
         .map(|line| line.split(['{', ' ']).next().unwrap())
         .collect();
     names.push("plimsoll_control_reporters_left_total");
-    // Absent without a state directory and without TLS; a drill of tests/attacks has the latter.
-    names.push("plimsoll_control_audit_lost_total");
-    names.push("plimsoll_control_certificate_expiry_timestamp_seconds");
-    let planned = planned().await;
-    let series = planned.lines().filter(|line| !line.starts_with('#'));
+    let others = [planned().await, learned().await, drained().await].concat();
+    let series = others.lines().filter(|line| !line.starts_with('#'));
     names.extend(series.map(|line| line.split(['{', ' ']).next().unwrap()));
     names.sort_unstable();
     names.dedup();
     let mut listed = METRICS.map(|metric| metric.name);
     listed.sort_unstable();
     assert_eq!(names, listed);
-    check_descriptions(&format!("{text}{planned}"));
+    check_descriptions(&format!("{text}{others}"));
     let has = |line: &str| assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
     has(r#"plimsoll_control_nodes{fleet="gateway",locality="r1/a",class="envoy"} 1"#);
     has(r#"plimsoll_control_nodes_nacked{fleet="gateway"} 1"#);

@@ -6,8 +6,8 @@
 //! delays nobody, and what it loses is counted and logged. A line that a crash has torn is skipped.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,6 +22,9 @@ use crate::log_lines;
 
 /// Most bytes of a file; the one before is kept beside it.
 const MAX_BYTES: u64 = 4 << 20;
+/// Most bytes of a file that are read: one without end, such as a device, takes no memory. A line
+/// that is longer than [`MAX_BYTES`] is a file by itself.
+const MAX_READ: u64 = 4 * MAX_BYTES;
 /// Most sources with a file of their own. Names of some come from the network.
 const MAX_SOURCES: usize = 16;
 /// Lines that wait for the disk; beyond that they are lost.
@@ -60,7 +63,7 @@ impl AuditFiles {
         Ok(Self { lines, lost })
     }
 
-    /// Appends an entry.
+    /// Appends an entry to the file of its source, unless the disk is behind: then it is lost.
     pub(super) fn entry(&self, entry: AuditRecord) {
         self.append(source(&entry.by), Line::Entry(entry));
     }
@@ -100,7 +103,10 @@ pub fn read(state: &Path) -> io::Result<Vec<AuditRecord>> {
     let mut entries = BTreeMap::new();
     let mut delivered = Vec::new();
     for file in fs::read_dir(state.join(DIRECTORY))? {
-        let bytes = fs::read(file?.path())?;
+        let mut bytes = Vec::new();
+        File::open(file?.path())?
+            .take(MAX_READ)
+            .read_to_end(&mut bytes)?;
         for line in bytes.split(|byte| *byte == b'\n') {
             match serde_json::from_slice(line) {
                 Ok(Line::Entry(entry)) => {

@@ -107,7 +107,7 @@ fn of_explanation(scenario: &Scenario, zone: &str) -> Result<Loss, String> {
 mod tests {
     use super::*;
 
-    const SIM: &str = "title = 'x'\nduration = '10s'\npolicies = ['locality_weights']\n[traffic]\n\
+    const SIM: &str = "title = 'x'\nduration = '10s'\npolicies = ['none']\n[traffic]\n\
         requests_per_second = 100\n[[zone]]\nname = 'a'\ndemand = 60\n\
         hosts = [{ count = 2, capacity = 60 }]\n[[zone]]\nname = 'b'\ndemand = 40\n\
         hosts = [{ count = 2, capacity = 52 }]\n";
@@ -117,7 +117,7 @@ mod tests {
         let loss = |kind, zone, limit| zone_loss(kind, Path::new("x"), SIM, zone, limit);
         let found = loss(Kind::Sim, "a", 0.9).unwrap();
         assert!(found.exceeds);
-        let expected = "without a: 0.96, above 0.90 (clients stay 0.96, clients move 0.96, at 0 s)";
+        let expected = "without a: 0.96, above 0.90 (clients stay 0.96, clients move 0.96, at 5 s)";
         assert_eq!(found.text, expected);
         assert!(!loss(Kind::Sim, "a", 0.97).unwrap().exceeds);
         let error = loss(Kind::Sim, "z", 0.9).unwrap_err();

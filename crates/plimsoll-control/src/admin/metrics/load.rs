@@ -15,7 +15,7 @@ use crate::load_line::{LoadLine, LoadLines, Traffic, ZoneLine};
 
 /// Most series of load lines, by service and by zone. With edges, nodes and counters, 50 services
 /// in 100 zones stay below 20,000 series.
-const MAX_SERIES: usize = 16_300;
+const MAX_SERIES: usize = 17_100;
 /// Most pairs of fleet and service with series of their own.
 const MAX_CLUSTERS: usize = 300;
 /// Series of a pair of fleet and service, beside those by zone.

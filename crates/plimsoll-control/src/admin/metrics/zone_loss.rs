@@ -9,7 +9,7 @@ use crate::state::State;
 use crate::zone_loss::ServiceLosses;
 
 /// Most zones of services with series; the worst ones if there are more. Each has two.
-const MAX_ZONES: usize = 400;
+const MAX_ZONES: usize = 200;
 /// Most pairs of zones with a series.
 const MAX_LINKS: usize = 400;
 

@@ -58,7 +58,7 @@ async fn check_pages(control: &Control) {
         validate("get", served.path, "200", &answer);
         checked += 1;
     }
-    assert_eq!(checked, 10);
+    assert_eq!(checked, 12);
 }
 
 #[tokio::test]

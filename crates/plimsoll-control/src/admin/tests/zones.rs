@@ -17,7 +17,7 @@ const ZONES: &str = "services:
 const TOKEN: &str = "0123456789abcdef";
 
 /// Sends a request with the admin token: it comes from no address.
-async fn post(control: &Control, path: &str, body: Value) -> (StatusCode, Value) {
+pub(super) async fn post(control: &Control, path: &str, body: Value) -> (StatusCode, Value) {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), TOKEN).unwrap();
     let options = AdminOptions {

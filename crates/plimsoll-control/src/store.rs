@@ -57,6 +57,7 @@ pub struct StoreLink {
     last_write_us: AtomicU64,
     compactions: AtomicU64,
     /// Bytes of all changes that were watched.
+    #[cfg(feature = "etcd")]
     watched: AtomicU64,
     failures: AtomicU64,
     /// Notified when the writer has added to `outbox`.

@@ -87,11 +87,13 @@ impl Store {
         usize::try_from(each).unwrap_or(usize::MAX)
     }
 
+    #[cfg(feature = "etcd")]
     /// Returns how long a replica pauses after it has written so many bytes.
     pub(crate) fn pause_after(&self, bytes: usize) -> Duration {
         Duration::from_secs(1).mul_f64(bytes as f64 * 256.0 / self.max_bytes as f64)
     }
 
+    #[cfg(feature = "etcd")]
     /// Returns the bytes of history after which it is compacted.
     pub(crate) const fn max_history(&self) -> u64 {
         self.max_bytes / 16

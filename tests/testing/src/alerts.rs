@@ -39,7 +39,8 @@ impl Drill {
         let firing = format!("ALERTS{{alertname=\"{alert}\",alertstate=\"firing\"}}");
         let rules = repository().join("deploy/prometheus/plimsoll.rules.yaml");
         let mut text = format!(
-            "rule_files: ['{}']\nevaluation_interval: 1m\ntests:\n- interval: 1m\n  input_series:\n",
+            "rule_files: ['{}']\nevaluation_interval: 1m\ntests:\n- interval: 1m\n  \
+             input_series:\n",
             rules.display()
         );
         for (series, values) in self.series() {
@@ -48,10 +49,10 @@ impl Drill {
         }
         let _ = write!(
             text,
-            "  promql_expr_test:\n  - expr: 'count({firing}) or vector(0)'\n    eval_time: 20m\n    \
-             exp_samples: [{{labels: '{{}}', value: 0}}]\n  - expr: '(max_over_time(count({firing})\
-             [60m:1m]) > bool 0) or vector(0)'\n    eval_time: 80m\n    exp_samples: [{{labels: \
-             '{{}}', value: 1}}]\n"
+            "  promql_expr_test:\n  - expr: 'count({firing}) or vector(0)'\n    eval_time: 20m\n\
+             \x20   exp_samples: [{{labels: '{{}}', value: 0}}]\n  - expr: \
+             '(max_over_time(count({firing})[60m:1m]) > bool 0) or vector(0)'\n    \
+             eval_time: 80m\n    exp_samples: [{{labels: '{{}}', value: 1}}]\n"
         );
         let file = scratch("drills", alert).join("test.yaml");
         std::fs::write(&file, &text).unwrap();
@@ -74,7 +75,8 @@ impl Drill {
         let names: std::collections::BTreeSet<&String> = pages.flat_map(BTreeMap::keys).collect();
         for name in names {
             let past = before.as_ref().and_then(|page| page.get(name));
-            let mut values = past.map_or_else(|| "_x20".to_owned(), |past| format!("{past}x20"));
+            // A value is repeated, so that there are 21, but a gap has as many as it says.
+            let mut values = past.map_or_else(|| "_x21".to_owned(), |past| format!("{past}x20"));
             let seen: Vec<f64> = during
                 .iter()
                 .filter_map(|page| page.get(name).copied())

@@ -8,8 +8,8 @@ minutes=${1:-10}
 seed=${2:-$RANDOM}
 target=${CARGO_TARGET_DIR:-target}
 chaos=("$target/peers/venv/bin/python" scripts/chaos.py "$target/release/plimsoll")
-echo "== model: four actions deep, 2,000 random histories"
-PLIMSOLL_MODEL_DEPTH=4 PLIMSOLL_MODEL_SETTLED=1 PLIMSOLL_MODEL_WALKS=2000 \
+echo "== model: three actions deep, 2,000 random histories"
+PLIMSOLL_MODEL_DEPTH=3 PLIMSOLL_MODEL_SETTLED=1 PLIMSOLL_MODEL_WALKS=2000 \
   cargo test --release -p plimsoll-control --all-features --lib -- --nocapture replicas::tests::model
 echo "== $minutes min of faults, seed $seed"
 "${chaos[@]}" faults $((minutes * 60)) "$seed" ${3:+"$3"}

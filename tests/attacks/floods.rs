@@ -111,14 +111,23 @@ async fn streams_of_all_connections_together_are_limited() {
         // The process of the test has 2,000, of which loopback may have three quarters and the
         // honest fleet uses eleven.
         let most = 1500;
-        let mut peers = Vec::new();
-        let mut streams = Vec::new();
-        for _ in 0..25 {
-            let mut peer = Peer::connect(control.xds).await;
+        // Connections open theirs at the same time: a stream without a message ends after 30 s.
+        let xds = control.xds;
+        let open = || async move {
+            let mut peer = Peer::connect(xds).await;
+            let mut streams = Vec::new();
             for _ in 0..90 {
                 streams.push(peer.open(STREAM_AGGREGATED_RESOURCES).await);
             }
+            (peer, streams)
+        };
+        let opening: Vec<_> = (0..25).map(|_| tokio::spawn(open())).collect();
+        let mut peers = Vec::new();
+        let mut streams = Vec::new();
+        for task in opening {
+            let (peer, opened) = task.await.unwrap();
             peers.push(peer);
+            streams.extend(opened);
         }
         let mut refused = 0;
         for stream in &mut streams {

@@ -31,9 +31,9 @@ pub(super) async fn start() -> SocketAddr {
     address
 }
 
-/// A response with one cluster: its name can be read, and a field behind it is cut.
+/// A response with one cluster: its name can be read, and its `connect_timeout` is cut.
 fn response() -> Bytes {
-    let broken = b"\x0a\x06orders\x1a\xff";
+    let broken = b"\x0a\x06orders\x22\x01\xff";
     let resource = [text(1, CLUSTERS), field(2, broken)].concat();
     let message = [
         text(1, "1"),

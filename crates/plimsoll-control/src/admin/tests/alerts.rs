@@ -8,22 +8,25 @@ use super::*;
 
 const DEPTH: &str = "plimsoll_control_writer_queue_depth ";
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_writer_that_cannot_keep_up() {
-    let control = Arc::new(Control::new());
+    let control = Control::new();
     let (_, before) = control.request(Method::GET, "/metrics", "").await;
-    // Each has a message in the queue, or sends the next.
-    let ask = |handle: Handle| async move { while handle.inspect(|_, _| ()).await.is_ok() {} };
+    // Each has a message in the queue, or sends the next, while the writer is slow with others.
+    let slow = Duration::from_micros(100);
+    let ask = |handle: Handle| async move {
+        while handle
+            .inspect(move |_, _| std::thread::sleep(slow))
+            .await
+            .is_ok()
+        {}
+    };
     let most = control.handle.queue_capacity();
     let asking: Vec<_> = (0..most * 7 / 8)
         .map(|_| tokio::spawn(ask(control.handle.clone())))
         .collect();
     let page = wait_for("a page with a full queue", async || {
-        // The writer takes all messages at once. The future of the test itself would go on before
-        // those that ask have sent their next; a task has its turn after them.
-        let asked = Arc::clone(&control);
-        let scrape = async move { asked.request(Method::GET, "/metrics", "").await };
-        let (_, page) = tokio::spawn(scrape).await.unwrap();
+        let (_, page) = control.request(Method::GET, "/metrics", "").await;
         let mut values = page.lines().filter_map(|line| line.strip_prefix(DEPTH));
         let depth: usize = values.next()?.parse().ok()?;
         (depth > most / 2).then_some(page)

@@ -19,8 +19,10 @@ pub(super) async fn start() -> SocketAddr {
                 let mut connection = h2::server::handshake(socket).await.unwrap();
                 let mut open = Vec::new();
                 while let Some(Ok((request, mut respond))) = connection.accept().await {
-                    let head = http::Response::builder().header("content-type", "application/grpc");
-                    let head = head.body(()).unwrap();
+                    let head = http::Response::builder()
+                        .header("content-type", "application/grpc")
+                        .body(())
+                        .unwrap();
                     let mut stream = respond.send_response(head, false).unwrap();
                     stream.send_data(response(), false).unwrap();
                     open.push((request, stream));

@@ -79,7 +79,7 @@ fn long_random_histories_hold_the_invariants() {
 }
 
 /// A model that finds nothing shows nothing: each of these breaks one promise that the store makes,
-/// and must be found. Flaws that the next report of a node mends are not among them.
+/// and must be found. Flaws that the next report of a node fixes are not among them.
 #[test]
 fn every_seeded_flaw_is_found() {
     let size = Size {

@@ -1,8 +1,8 @@
 //! A drill for every alert: the thing happens to a control plane, and the rules of
 //! `deploy/prometheus` fire on what it serves at `/metrics`.
 //!
-//! Those of `PlimsollWriterBehind`, `PlimsollZoneAboveTarget` and `PlimsollCapacityFrozen` are tests
-//! of the metrics in plimsoll-control: from outside, the queue of the writer cannot be kept full.
+//! Those of `PlimsollWriterBehind`, `PlimsollZoneAboveTarget` and `PlimsollCapacityFrozen` are
+//! tests of plimsoll-control: from outside, the queue of the writer cannot be kept full.
 //! `documented` checks that no alert is left out.
 
 mod relayed;

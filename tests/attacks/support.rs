@@ -654,7 +654,9 @@ impl Stream {
                 .get(name)
                 .map_or("", |value| value.to_str().unwrap())
         };
-        format!("{}: {}", value("grpc-status"), value("grpc-message"))
+        // tonic escapes spaces in statuses that it writes itself.
+        let message = value("grpc-message").replace("%20", " ");
+        format!("{}: {message}", value("grpc-status"))
     }
 }
 

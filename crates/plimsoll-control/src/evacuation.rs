@@ -1,7 +1,7 @@
 //! Taking zones out of use: orders of operators, of the configuration and of the control plane
 //! itself, and what becomes of them.
 //!
-//! `plimsoll_core::evacuation` decides where a zone stands and what a drain would do. [`ZonesOut`]
+//! `plimsoll_core::evacuation` decides where a zone stands and what a drain would do. `ZonesOut`
 //! holds the orders; `services` leaves out the endpoints that are drained, so every delivery
 //! follows. `request` answers the admin API, `record` is an order as JSON, for the store that
 //! replicas share and for the state file that `file` reads and writes; `guard` watches drains while

@@ -1,5 +1,7 @@
 //! Every number on the page, and its text, agrees with the admin API.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::compare::compare;
@@ -52,6 +54,7 @@ fn every_number_agrees_with_the_admin_api() {
     clusters(&mut page, &api);
     age_and_staleness(&mut page, &control);
     nodes(&mut page, &control);
+    in_use(&mut page, &control);
     compare(&mut page, &control, "orders");
     page.page.screenshot("control-light");
     page.page.assert_tidy();
@@ -419,6 +422,67 @@ fn age_and_staleness(page: &mut Checked, control: &Control) {
         words.contains(" ago, ") && words.ends_with(&note),
         "{words}"
     );
+}
+
+/// Checks the zones in use, what would be without each, and which requests between zones failed.
+fn in_use(page: &mut Checked, control: &Control) {
+    let listed = control.page("zones");
+    for zone in listed["zones"].as_array().unwrap() {
+        let name = zone["zone"].as_str().unwrap();
+        let of = |field: &str| format!("#evacuation tr[data-key='{name}'] [data-field={field}]");
+        page.says(&of("zone"), name);
+        page.says(
+            &of("state"),
+            &zone["state"].as_str().unwrap().replace('_', " "),
+        );
+        let (in_use, words) = page.shown(&of("hosts"));
+        assert_eq!(in_use.as_f64(), zone["hosts_in_use"].as_f64(), "{name}");
+        assert_eq!(
+            words,
+            format!("{} of {}", zone["hosts_in_use"], zone["hosts"])
+        );
+        let (_, why) = page.shown(&of("why"));
+        assert_eq!(why.is_empty(), zone["state"] == "in_service", "{why}");
+        page.says(&of("change"), "Drain…");
+    }
+    let losses = control.page("zone-loss");
+    let mut services = losses["services"].as_array().unwrap().iter();
+    let orders = services
+        .find(|service| service["cluster"] == "orders")
+        .unwrap();
+    for zone in orders["zones"].as_array().unwrap() {
+        let name = zone["locality"]["zone"].as_str().unwrap();
+        let text = as_sentence(zone["text"].as_str().unwrap());
+        page.says(&cell("zones", name, "loss"), &text);
+    }
+    let links = listed["links"].as_array().unwrap();
+    let names =
+        |end: &str| -> BTreeSet<String> { links.iter().map(|link| name_of(&link[end])).collect() };
+    let (from, to) = (names("from"), names("to"));
+    for link in links {
+        let place = |all: &BTreeSet<String>, end: &str| {
+            all.iter()
+                .position(|name| *name == name_of(&link[end]))
+                .unwrap()
+        };
+        let row = format!("#errors tbody tr:nth-child({})", place(&from, "from") + 1);
+        let (_, head) = page.shown(&format!("{row} > :nth-child(1)"));
+        assert!(name_of(&link["from"]).ends_with(&head), "{head}");
+        let share = format!("{row} > :nth-child({})", place(&to, "to") + 2);
+        let (_, text) = page.shown(&share);
+        let requests = link["requests"].as_f64().unwrap().max(1.0);
+        reads_as(
+            &share,
+            &text,
+            100.0 * link["failed"].as_f64().unwrap() / requests,
+        );
+    }
+}
+
+/// Name of the zone of a locality, as on the page.
+fn name_of(locality: &Value) -> String {
+    let of = |field: &str| locality[field].as_str().unwrap_or_default();
+    format!("{}/{}", of("region"), of("zone"))
 }
 
 /// Checks every node: delivery, last response and load reports.
